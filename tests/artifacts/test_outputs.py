@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.artifacts.downloads import DigestMismatch, download, open_output
-from phalanx.artifacts.objects import RACY_NS, Objects, TreeDigester, digest_of_files, garbage
+from phalanx.artifacts.objects import RACY_NS, Objects, TreeDigester, digest_of_files
 from phalanx.artifacts.outputs import browse, index_outputs, read_manifest, update_manifest
 from phalanx.artifacts.trees import Tree, TreeEntry, path_parts, run_tree
 from phalanx.errors import CallError
@@ -261,12 +261,12 @@ class TestSharing:
         left.run("r2", {"artifacts/a": b"same"})
         left.settle("r1")
         left.settle("r2")
-        assert garbage(left.home.path) == 0
+        assert Objects(left.home.path).garbage() == 0
         (one / "artifacts/a").unlink()
         (one / "artifacts/b").unlink()
-        assert garbage(left.home.path) == len(b"only here")
+        assert Objects(left.home.path).garbage() == len(b"only here")
         assert left.objects() == [sha256(b"same")]
-        assert garbage(left.home.path) == 0
+        assert Objects(left.home.path).garbage() == 0
 
     def test_garbage_takes_drafts_of_the_dead_and_not_of_the_living(self, left: Left) -> None:
         left.run("r1", {"artifacts/a": b"same"})
@@ -275,11 +275,11 @@ class TestSharing:
         for name, age_s in (("old", 90_000.0), ("new", 60.0)):
             (folder / f".phalanx-{name}").write_bytes(b"x")
             os.utime(folder / f".phalanx-{name}", (time.time() - age_s, time.time() - age_s))
-        garbage(left.home.path)
+        Objects(left.home.path).garbage()
         assert sorted(path.name for path in folder.glob(".*")) == [".phalanx-new"]
 
     def test_a_home_without_objects_has_no_garbage(self, tmp_path: Path) -> None:
-        assert garbage(tmp_path) == 0
+        assert Objects(tmp_path).garbage() == 0
 
 
 class TestArtifacts:

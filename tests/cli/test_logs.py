@@ -1,20 +1,21 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from phalanx.logs.first_error import first_error
 from phalanx.logs.fold import folded, names_text
-from phalanx.logs.lines import ERROR_WORDS, LogLine, TimeIndex, cut, split_lines
+from phalanx.logs.lines import ERROR_WORDS, LogLine, cut, split_lines
 from phalanx.logs.merge import merged
+from phalanx.logs.time_index import TimeNote, times_of
 from tests.cli.homes import THREE, Place, ended, place_fixture, wait_for  # noqa: F401 - found by its name
 from tests.cli.running import COMMAND, is_silent_about_itself
 
@@ -324,20 +325,10 @@ def test_names_in_a_row_are_told_by_their_ends() -> None:
 
 
 def test_a_line_is_as_old_as_the_first_note_that_covers_it() -> None:
-    notes = [(10.0, 0), (20.0, 100), (20.1, 300)]
-    calls: list[int] = []
-
-    def more() -> Iterator[tuple[float, int]]:
-        calls.append(1)
-        return iter(notes if len(calls) == 1 else [(30.0, 400)])
-
-    times = TimeIndex(more)
-    assert times.at(50) == pytest.approx(19.9)  # nobody saw it at the look before, a fifth of a second earlier
-    assert times.at(100) == 20.0
-    assert times.at(200) == pytest.approx(20.05)
-    assert times.at(400) is None
-    times.refresh()
-    assert times.at(400) == 30.0
+    notes = [TimeNote(10.0, 0), TimeNote(20.0, 100), TimeNote(20.1, 300)]
+    # nobody saw the first at the look before, a fifth of a second earlier
+    assert times_of([50, 100, 200, 400], notes, math.inf) == pytest.approx([19.9, 20.0, 20.05, math.inf])
+    assert times_of([400], [notes[-1], TimeNote(30.0, 400)], math.inf) == [30.0]
 
 
 def test_pieces_end_between_characters() -> None:

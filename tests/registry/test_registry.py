@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phalanx.artifacts.downloads import DigestMismatch, download_version
-from phalanx.artifacts.objects import Objects, TreeDigester, garbage
+from phalanx.artifacts.objects import Objects, TreeDigester
 from phalanx.artifacts.remote import refuse_credentials
 from phalanx.errors import CallError, StoreError
 from phalanx.registry import journal
@@ -204,7 +204,7 @@ class TestFiles:
         left.settle("r1")
         shutil.rmtree(left.folder("r1").path)
         left.store.delete("r1")
-        garbage(left.home.path)
+        Objects(left.home.path).garbage()
         found = registry.resolve("net")
         assert found.path is not None
         taken = download_version(found.path, registry.files(found.version), tmp_path / "got")

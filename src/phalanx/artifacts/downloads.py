@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from phalanx.artifacts.objects import FileRecord, Objects, TreeDigester, garbage
+from phalanx.artifacts.objects import FileRecord, Objects, TreeDigester
 from phalanx.artifacts.outputs import (
     REMOTE,
     OutputEntry,
@@ -85,14 +85,23 @@ def download(  # noqa: PLR0913 - source, target and options
         path, entries = to, browse(folder, to)
     top = entries[0].path
     items = [_item(tree, manifest, entry, top) for entry in entries if entry.kind == FILE]
+    place = target / top.rpartition("/")[2] if target.is_dir() else target
+    return copy_entries(place, entries, items, force=force, progress=progress)
+
+
+def copy_entries(
+    place: Path, entries: Sequence[OutputEntry], items: Sequence[DownloadItem], *, force: bool, progress: Progress
+) -> DownloadResult:
+    """Copy the first entry and all below it; `items` has their files. Raises CallError."""
+    top = entries[0].path
     links = {
-        _below(entry.path, top): os.path.relpath(entry.leads_to, os.path.dirname(entry.path))
+        below(entry.path, top): os.path.relpath(entry.leads_to, os.path.dirname(entry.path))
         for entry in entries
         if entry.leads_to is not None and f"{entry.leads_to}/".startswith(f"{top}/")
     }
-    left_out = [e.path for e in entries if e.kind not in (FILE, FOLDER) and _below(e.path, top) not in links]
-    place = target / top.rpartition("/")[2] if target.is_dir() else target
-    folders = [_below(entry.path, top) for entry in entries if entry.kind == FOLDER]
+    folders = [below(entry.path, top) for entry in entries if entry.kind == FOLDER]
+    brought = {*folders, *links, *(item.path for item in items)}
+    left_out = [entry.path for entry in entries if below(entry.path, top) not in brought]
     unchecked = copy_items(place, items, folders, links, force=force, progress=progress)
     return DownloadResult(place, len(items), sum(item.size for item in items), unchecked, left_out)
 
@@ -106,10 +115,10 @@ def _item(tree: Tree, manifest: OutputManifest, entry: OutputEntry, top: str) ->
     if manifest.url is not None and kept is not None and kept.digest is not None:
         ways.append((_there(manifest.url, kept.digest), kept.digest))
     at = entry.at.timestamp() if entry.at is not None else None
-    return DownloadItem(_below(entry.path, top), entry.path, entry.size, at, ways)
+    return DownloadItem(below(entry.path, top), entry.path, entry.size, at, ways)
 
 
-def _below(path: str, top: str) -> str:
+def below(path: str, top: str) -> str:
     return path[len(top) :].removeprefix("/")
 
 
@@ -264,7 +273,7 @@ def free_local(home: Home, run_id: str, progress: Progress = no_progress) -> int
             if found is not None and kept.is_of(found):
                 tree.unlink(path)
                 freed += kept.size
-    garbage(home.path)
+    Objects(home.path).garbage()
     return freed
 
 

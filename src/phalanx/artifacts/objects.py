@@ -68,7 +68,7 @@ class Objects:
             return found
 
     def garbage(self) -> int:
-        """Remove objects without other links. Returns how many bytes were freed."""
+        """Remove objects that no run and no model shares any more. Returns how many bytes were freed."""
         freed = 0
         for folder in _scan(self.path):
             if folder.name.startswith(DRAFT):
@@ -219,11 +219,6 @@ def digest_of_files(files: Iterable[tuple[str, str | None]]) -> str | None:
         return None
     lines = "".join(f"{digest}  {path}\n" for path, digest in listed)
     return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def garbage(home: Path) -> int:
-    """Remove objects that no run and no model shares any more. Returns how many bytes were freed."""
-    return Objects(home).garbage()
 
 
 def _is_known(kept: FileRecord | None, found: TreeEntry) -> bool:

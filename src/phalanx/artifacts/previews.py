@@ -14,6 +14,7 @@ import math
 import struct
 import zipfile
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any, BinaryIO, NamedTuple
 
 HEAD = 64 << 10
@@ -56,6 +57,9 @@ def _by_content(stream: BinaryIO, head: bytes, ending: str, size: int) -> Previe
     for mark, look in _MARKS.items():
         if head.startswith(mark):
             return look(stream, head, size)
+    for mark, kind in _SOUNDS.items():
+        if head.startswith(mark):
+            return Preview(kind, {}, [])
     if ending == "safetensors":
         return _safetensors(stream, size)
     for mark, kind in _NAMED.items():
@@ -126,11 +130,13 @@ def _table(head: bytes, size: int, comma: str) -> Preview | None:
         return None
     is_cut = size > len(head)
     shown = [[_cell(cell) for cell in row] for row in rows[: MOST_ROWS + 1]]
-    width = max((len(row) for row in shown), default=0)
-    widths = [max(len(row[n]) if n < len(row) else 0 for row in shown) for n in range(width)]
-    lines = ["  ".join(cell.ljust(widths[n]) for n, cell in enumerate(row)).rstrip() for row in shown]
-    found = _lines("table", lines, is_cut=is_cut or len(rows) > len(shown))
+    found = _lines("table", _aligned(shown), is_cut=is_cut or len(rows) > len(shown))
     return found._replace(facts={"columns": len(rows[0]) if rows else 0})
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]
 
 
 def _cell(text: str) -> str:
@@ -200,23 +206,13 @@ def _wav(_: BinaryIO, head: bytes, size: int) -> Preview:
     if place == -1:
         return Preview("WAV audio", {}, [])
     channels, rate, per_second = struct.unpack_from("<HII", head, place + 10)
-    return Preview(
-        "WAV audio", {"channels": channels, "rate": rate, "seconds": round(size / max(1, per_second), 2)}, []
-    )
+    return _sound("WAV audio", channels, rate, size / max(1, per_second))
 
 
 def _flac(_: BinaryIO, head: bytes, __: int) -> Preview:
     bits = int.from_bytes(head[18:26], "big")
     rate, channels, samples = bits >> 44, (bits >> 41 & 7) + 1, bits & (1 << 36) - 1
     return _sound("FLAC audio", channels, rate, samples / max(1, rate))
-
-
-def _ogg(_: BinaryIO, __: bytes, ___: int) -> Preview:
-    return Preview("Ogg audio", {}, [])
-
-
-def _mp3(_: BinaryIO, __: bytes, ___: int) -> Preview:
-    return Preview("MP3 audio", {}, [])
 
 
 def _sound(kind: str, channels: int, rate: int, seconds: float) -> Preview:
@@ -227,8 +223,7 @@ def _sound(kind: str, channels: int, rate: int, seconds: float) -> Preview:
 
 
 def _numpy(_: BinaryIO, head: bytes, size: int) -> Preview:
-    facts = _numpy_header(head)
-    return Preview("NumPy array", {**facts, "bytes": size}, [])
+    return Preview("NumPy array", {**_numpy_header(head), "bytes": size}, [])
 
 
 def _numpy_header(head: bytes) -> dict[str, Any]:
@@ -266,10 +261,8 @@ def _safetensors(stream: BinaryIO, size: int) -> Preview:
         shape = _shape(tensor["shape"])
         parameters += math.prod(shape)
         rows.append([_cell(name), _cell(str(tensor["dtype"])), "x".join(map(str, shape)) or "scalar"])
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = ["  ".join(cell.ljust(widths[n]) for n, cell in enumerate(row)).rstrip() for row in rows]
     facts = {"tensors": len(header), "parameters": parameters, **({"about": about} if about else {})}
-    return _lines("safetensors", lines)._replace(facts=facts)
+    return _lines("safetensors", _aligned(rows))._replace(facts=facts)
 
 
 def _zip(stream: BinaryIO, head: bytes, size: int) -> Preview:
@@ -309,9 +302,9 @@ def _binary(head: bytes, size: int) -> Preview:
     return Preview(kind, {}, _hex(head), size > 256)
 
 
-def _hex(head: bytes, count: int = 256) -> list[str]:
+def _hex(head: bytes) -> list[str]:
     lines = []
-    for start in range(0, min(count, len(head)), 16):
+    for start in range(0, min(256, len(head)), 16):
         piece = head[start : start + 16]
         text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in piece)
         lines.append(f"{start:08x}  {piece.hex(' '):<47}  {text}")
@@ -326,13 +319,12 @@ _MARKS: dict[bytes, Callable[[BinaryIO, bytes, int], Preview | None]] = {
     b"\xff\xd8\xff": _jpeg,
     b"RIFF": _riff,
     b"fLaC": _flac,
-    b"OggS": _ogg,
-    b"ID3": _mp3,
-    b"\xff\xfb": _mp3,
-    b"\xff\xf3": _mp3,
-    b"\xff\xf2": _mp3,
     b"\x93NUMPY": _numpy,
     b"PK\x03\x04": _zip,
+}
+_SOUNDS = {
+    b"OggS": "Ogg audio",
+    **dict.fromkeys((b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2"), "MP3 audio"),
 }
 _NAMED = {
     b"\x89HDF\r\n\x1a\n": "HDF5",

@@ -39,6 +39,10 @@ class TreeEntry(NamedTuple):
     inode: int
     target: str | None = None  # of a link, as written
 
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
 
 def path_parts(path: str) -> tuple[str, ...]:
     """The parts of a path that stays below its start. Raises CallError for any other."""
@@ -84,12 +88,12 @@ class Tree:
 
     def walk(self, path: str = "") -> Iterator[TreeEntry]:
         """All entries below a folder, by name, each folder before its content."""
-        waiting = self._entries(path)[::-1]
+        waiting = self.entries(path)[::-1]
         while waiting:
             found = waiting.pop()
             yield found
             if found.kind == FOLDER:
-                waiting += self._entries(found.path)[::-1]
+                waiting += self.entries(found.path)[::-1]
 
     def open(self, path: str) -> BinaryIO:
         """Open a file for reading. Raises OSError for anything else."""
@@ -116,7 +120,8 @@ class Tree:
         found = self.look(inside)
         return inside if found is not None and found.kind in (FILE, FOLDER) else None
 
-    def _entries(self, path: str) -> list[TreeEntry]:
+    def entries(self, path: str) -> list[TreeEntry]:
+        """The entries of a folder, by name; none when it cannot be read."""
         steps = path_parts(path)
         try:
             with self.folder(steps) as folder:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from phalanx.client.actions import Progress, silent
-from phalanx.client.rows import time_of
+from phalanx.client.rows import record, time_of
 from phalanx.client.run_lookup import RunLookup
 from phalanx.client.transport import API, RequestRefused, ServerUnreachable, joined
 from phalanx.errors import CallError, SystemFault, path_error
@@ -34,16 +34,7 @@ class FileMethods(RunLookup):
 
         answer = self._wire.get(joined("runs", self._id(run), "outputs"), path=path or None)
         return [
-            OutputEntry(
-                str(row["path"]),
-                str(row["kind"]),
-                int(row["size"]),
-                time_of(row.get("at")),
-                row.get("digest"),
-                str(row.get("place") or "here"),
-                row.get("target"),
-                row.get("leads_to"),
-            )
+            record(OutputEntry, row, at=time_of(row.get("at")), place=str(row.get("place") or "here"))
             for row in answer["files"]
         ]
 
@@ -92,21 +83,12 @@ class FileMethods(RunLookup):
     def _bring(
         self, run_id: str, entries: Sequence[OutputEntry], place: Path, *, force: bool, progress: Progress
     ) -> DownloadResult:
-        from phalanx.artifacts.downloads import DownloadResult, copy_items
+        from phalanx.artifacts.downloads import copy_entries
         from phalanx.artifacts.outputs import REMOTE
 
         top = entries[0].path
         items = [self._item(run_id, entry, top) for entry in entries if entry.kind == "file" and entry.place != REMOTE]
-        links = {
-            _below(entry.path, top): os.path.relpath(entry.leads_to, os.path.dirname(entry.path))
-            for entry in entries
-            if entry.leads_to is not None and f"{entry.leads_to}/".startswith(f"{top}/")
-        }
-        folders = [_below(entry.path, top) for entry in entries if entry.kind == "folder"]
-        brought = {*folders, *links, *(item.path for item in items)}
-        left_out = [entry.path for entry in entries if _below(entry.path, top) not in brought]
-        unchecked = copy_items(place, items, folders, links, force=force, progress=progress)
-        return DownloadResult(place, len(items), sum(item.size for item in items), unchecked, left_out)
+        return copy_entries(place, entries, items, force=force, progress=progress)
 
     def upload(self, run: str | Run, source: str | Path, path: str, progress: Progress = silent) -> int:
         """Upload a file to a run that Phalanx only tracks, below `artifacts/` or `models/`. Returns its size."""
@@ -126,12 +108,12 @@ class FileMethods(RunLookup):
         return done
 
     def _item(self, run_id: str, entry: OutputEntry, top: str) -> DownloadItem:
-        from phalanx.artifacts.downloads import DownloadItem
+        from phalanx.artifacts.downloads import DownloadItem, below
 
         address = self._address(run_id, "outputs", entry.path)
         at = entry.at.timestamp() if entry.at is not None else None
         ways = [(lambda say: self._fetch(address, say), entry.digest)]
-        return DownloadItem(_below(entry.path, top), entry.path, entry.size, at, ways)
+        return DownloadItem(below(entry.path, top), entry.path, entry.size, at, ways)
 
     def _address(self, run: str | Run, what: str, path: str) -> str:
         return f"{API}/runs/{quote(self._id(run), safe='')}/{what}/{quote(path.strip('/'), safe='/')}"
@@ -164,7 +146,3 @@ class FileMethods(RunLookup):
                 left -= 1
                 if not left:
                     raise (self._wire.failed(fault) if isinstance(fault, httpx.HTTPError) else fault) from None
-
-
-def _below(path: str, top: str) -> str:
-    return path[len(top) :].removeprefix("/")

@@ -118,16 +118,13 @@ class RunReader:
 
     def series(self, metric: str, replica: str | None = None) -> MetricLine:
         """The series of a metric: of a replica, or of the first that logged it. Raises KeyError if there is none."""
-        found = self.every_series(metric) if replica is None else self._lines(metric, replica)
+        found = self.every_series(metric, replica)
         if not found:
             raise KeyError(f"run {self._record.id} has no metric {metric!r}" + (f" of {replica}" if replica else ""))
         return found[0]
 
-    def every_series(self, metric: str) -> list[MetricLine]:
+    def every_series(self, metric: str, replica: str | None = None) -> list[MetricLine]:
         """The series of all replicas that logged a metric."""
-        return self._lines(metric, None)
-
-    def _lines(self, metric: str, replica: str | None) -> list[MetricLine]:
         return [MetricLine(columns) for columns in self.all_series.series(metric, replica)]
 
     def buckets(self, metric: str, count: int = 1000) -> Mapping[str, list[Bucket]]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from phalanx.store.model_index import Model, ModelEvent, ModelVersion
 from phalanx.store.records import Artifact, ReplicaRecord, Run, StatusChange
 from phalanx.store.series.points import Summary
 
 Row = Mapping[str, Any]
+Record = TypeVar("Record")
 _EPOCH = datetime.fromtimestamp(0, UTC)
+# The fields that are times, and their values when a row has none.
+_TIMES = {"at": _EPOCH, "created_at": _EPOCH, "updated_at": _EPOCH, "started_at": None, "finished_at": None}
 
 
 class Details(NamedTuple):
@@ -36,28 +39,33 @@ def number_of(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
+def record(kind: Callable[..., Record], row: Row, **own: Any) -> Record:
+    """A record of the fields that the row has by the same names, and of `own` ones."""
+    fields = {name: row.get(name) for name in kind._fields}  # type: ignore[attr-defined] # a named tuple
+    times = {name: time_of(fields[name]) or otherwise for name, otherwise in _TIMES.items() if name in fields}
+    return kind(**{**fields, **times, **own})
+
+
 def run_of(row: Row) -> Run:
-    fields = {name: row.get(name) for name in Run._fields}
-    return Run(
-        **{
-            **fields,
-            "created_at": time_of(row.get("created_at")) or _EPOCH,
-            "updated_at": time_of(row.get("updated_at")) or _EPOCH,
-            "started_at": time_of(row.get("started_at")),
-            "finished_at": time_of(row.get("finished_at")),
-            "tags": tuple(row.get("tags") or ()),
-            "params": dict(row.get("params") or {}),
-            "summary": {name: float(value) for name, value in (row.get("summary") or {}).items() if value is not None},
-        }  # type: ignore[arg-type] # a row of the server has the fields of a run
+    return record(
+        Run, row, tags=tuple(row.get("tags") or ()), params=_dict(row, "params"), summary=_numbers(row, "summary")
     )
+
+
+def _dict(row: Row, name: str) -> dict[str, Any]:
+    return dict(row.get(name) or {})
+
+
+def _numbers(row: Row, name: str) -> dict[str, float]:
+    return {key: float(value) for key, value in (row.get(name) or {}).items() if value is not None}
 
 
 def details_of(row: Row) -> Details:
     run = run_of(row)
     return Details(
         run,
-        dict(row.get("labels") or {}),
-        dict(row.get("facts") or {}),
+        _dict(row, "labels"),
+        _dict(row, "facts"),
         {name: summary_of(one) for name, one in (row.get("summaries") or {}).items()},
         [status_of(one, run.id) for one in row.get("statuses") or ()],
         [replica_of(one, run.id, run.attempt) for one in row.get("replicas") or ()],
@@ -67,90 +75,55 @@ def details_of(row: Row) -> Details:
 
 
 def status_of(row: Row, run_id: str) -> StatusChange:
-    return StatusChange(
-        run_id,
-        int(row["number"]),
-        int(row["attempt"]),
-        str(row["status"]),
-        str(row.get("reason") or ""),
-        time_of(row["at"]) or _EPOCH,
-    )
+    return record(StatusChange, row, run_id=run_id, reason=str(row.get("reason") or ""))
 
 
 def replica_of(row: Row, run_id: str, attempt: int) -> ReplicaRecord:
-    return ReplicaRecord(
-        run_id,
-        int(row.get("attempt") or attempt),
-        str(row["role"]),
-        int(row["index"]),
-        int(row["rank"]),
-        str(row["status"]),
-        str(row.get("reason") or ""),
-        row.get("host"),
-        row.get("pid"),
-        row.get("cause"),
-        row.get("code"),
-        row.get("signal"),
-        time_of(row.get("started_at")),
-        time_of(row.get("finished_at")),
-        dict(row.get("peak") or {}),
-        int(row.get("local") or 0),
+    return record(
+        ReplicaRecord,
+        row,
+        run_id=run_id,
+        attempt=int(row.get("attempt") or attempt),
+        number=int(row["index"]),
+        reason=str(row.get("reason") or ""),
+        peak=_dict(row, "peak"),
+        local=int(row.get("local") or 0),
     )
 
 
 def artifact_of(row: Row, run_id: str) -> Artifact:
-    return Artifact(
-        str(row.get("run_id") or run_id),
-        str(row["path"]),
-        str(row["type"]),
-        str(row["name"]),
-        int(row["size"]),
-        row.get("digest"),
-        time_of(row.get("at")) or _EPOCH,
-    )
+    return record(Artifact, row, run_id=str(row.get("run_id") or run_id))
 
 
 def summary_of(row: Row) -> Summary:
     """The summary of a metric; without points, only its last value is known."""
-    last = number_of(row.get("last"))
-    return Summary(
-        float("nan") if last is None else last,
-        number_of(row.get("min")),
-        number_of(row.get("max")),
-        row.get("count"),  # type: ignore[arg-type] # None where the store has None
-        row.get("step"),  # type: ignore[arg-type]
-        row.get("at"),  # type: ignore[arg-type]
-    )
+    low, high, last = (number_of(row.get(name)) for name in ("min", "max", "last"))
+    return record(Summary, row, last=float("nan") if last is None else last, min=low, max=high, at=row.get("at"))
 
 
 def model_of(row: Row) -> Model:
-    return Model(
-        str(row["name"]),
-        str(row.get("description") or ""),
-        dict(row.get("labels") or {}),
-        time_of(row.get("created_at")) or _EPOCH,
-        time_of(row.get("updated_at")) or _EPOCH,
-        row.get("latest"),
-        int(row.get("versions") or 0) if not isinstance(row.get("versions"), list) else len(row["versions"]),
-        dict(row.get("aliases") or {}),
+    versions = row.get("versions") or 0
+    return record(
+        Model,
+        row,
+        description=str(row.get("description") or ""),
+        labels=_dict(row, "labels"),
+        versions=len(versions) if isinstance(versions, list) else int(versions),
+        aliases=_dict(row, "aliases"),
     )
 
 
 def version_of(row: Row) -> ModelVersion:
-    return ModelVersion(
-        **{
-            **{name: row.get(name) for name in ModelVersion._fields},
-            "created_at": time_of(row.get("created_at")) or _EPOCH,
-            "updated_at": time_of(row.get("updated_at")) or _EPOCH,
-            "metrics": {name: float(value) for name, value in (row.get("metrics") or {}).items() if value is not None},
-            "lineage": dict(row.get("lineage") or {}),
-            "labels": dict(row.get("labels") or {}),
-            "description": str(row.get("description") or ""),
-            "aliases": tuple(row.get("aliases") or ()),
-        }  # type: ignore[arg-type] # see `run_of`
+    return record(
+        ModelVersion,
+        row,
+        metrics=_numbers(row, "metrics"),
+        lineage=_dict(row, "lineage"),
+        labels=_dict(row, "labels"),
+        description=str(row.get("description") or ""),
+        aliases=tuple(row.get("aliases") or ()),
     )
 
 
 def event_of(row: Row) -> ModelEvent:
-    fields = {name: row.get(name) for name in ModelEvent._fields}
-    return ModelEvent(**{**fields, "at": time_of(row.get("at")) or _EPOCH})  # type: ignore[arg-type]
+    return record(ModelEvent, row)

@@ -87,7 +87,7 @@ class RemoteSeries:
     def over_ranks(self, metric: str, count: int | None = None) -> list[Spread]:
         """Mean, minimum and maximum over the replicas, at each step or in each of `count` buckets."""
         answer = self._ask(metric, buckets=min(count or 0, MOST_BUCKETS), over_ranks=True).get("ranks", ())
-        return [_spread(row) for row in answer]
+        return [Spread(*_span(row), row["odd"], row["ranks"]) for row in answer]
 
     def _ask(self, metric: str, **more: Any) -> dict[str, Any]:
         """Request a metric; an unknown metric has no points, as in a local home."""
@@ -102,7 +102,12 @@ class RemoteSeries:
 
 def _bucket(row: Row) -> Bucket:
     last = number_of(row["last"])
-    return Bucket(
+    return Bucket(*_span(row), float("nan") if last is None else last, row["odd"])
+
+
+def _span(row: Row) -> tuple[int, int, float, float, int, float | None, float | None, float | None]:
+    """The fields that a bucket and a spread share."""
+    return (
         row["first_step"],
         row["last_step"],
         float(row["first_time"]),
@@ -111,21 +116,4 @@ def _bucket(row: Row) -> Bucket:
         number_of(row["min"]),
         number_of(row["max"]),
         number_of(row["mean"]),
-        float("nan") if last is None else last,
-        row["odd"],
-    )
-
-
-def _spread(row: Row) -> Spread:
-    return Spread(
-        row["first_step"],
-        row["last_step"],
-        float(row["first_time"]),
-        float(row["last_time"]),
-        row["count"],
-        number_of(row["min"]),
-        number_of(row["max"]),
-        number_of(row["mean"]),
-        row["odd"],
-        row["ranks"],
     )

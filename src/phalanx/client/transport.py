@@ -139,8 +139,11 @@ class Transport:
             else:
                 may_again = method in SAFE or response.status_code == 429
                 if not left or not may_again or response.status_code not in BUSY:
-                    return self._judged(response)
-                pause_s = max(pause_s, _asked_pause(response))
+                    if response.status_code >= 300:
+                        raise self._refusal(response)
+                    return response
+                asked = response.headers.get("retry-after", "")
+                pause_s = max(pause_s, float(asked) if asked.isdecimal() else 0.0)
             time.sleep(min(pause_s, LONGEST_PAUSE_S))
             pause_s *= 3
         raise AssertionError("the last try returns or raises")
@@ -152,9 +155,10 @@ class Transport:
         import httpx
 
         text = str(fault)[:300] or type(fault).__name__
-        if _is_tls(fault):
+        untrusted = _certificate_error(fault)
+        if untrusted is not None:
             hint = "check the address, or name your own CA certificate with SSL_CERT_FILE"
-            return CallError(f"the certificate of {self.url} is not trusted: {_tls_words(fault)}; {hint}")
+            return CallError(f"the certificate of {self.url} is not trusted: {untrusted}; {hint}")
         if "[SSL" in text:
             return CallError(f"TLS handshake with {self.url} failed ({text}): use http:// if the server has no TLS")
         if isinstance(fault, httpx.ConnectError | httpx.ConnectTimeout):
@@ -166,11 +170,6 @@ class Transport:
         if isinstance(fault, httpx.UnsupportedProtocol):
             return CallError(f"invalid server address `{self.url}`: expected something like https://host:8000")
         return ServerUnreachable(f"the connection to {self.url} broke: {text}")
-
-    def _judged(self, response: httpx.Response) -> httpx.Response:
-        if response.status_code >= 300:
-            raise self._refusal(response)
-        return response
 
     def _json(self, response: httpx.Response) -> Any:
         try:
@@ -254,23 +253,10 @@ def _faults(rows: Iterable[Any]) -> Iterator[SpecError]:
         yield SpecError(place, str(row.get("path") or ""), str(row.get("message") or ""), row.get("suggestion"))
 
 
-def _asked_pause(response: httpx.Response) -> float:
-    asked = response.headers.get("retry-after", "")
-    return float(asked) if asked.isdecimal() else 0.0
-
-
-def _is_tls(fault: BaseException | None) -> bool:
-    """Whether certificate verification failed; httpx has it as the cause of a cause."""
-    while fault is not None:
-        if isinstance(fault, ssl.SSLCertVerificationError):
-            return True
-        fault = fault.__cause__ or fault.__context__
-    return False
-
-
-def _tls_words(fault: BaseException | None) -> str:
+def _certificate_error(fault: BaseException | None) -> str | None:
+    """Why certificate verification failed, if it did; httpx has it as the cause of a cause."""
     while fault is not None:
         if isinstance(fault, ssl.SSLCertVerificationError):
             return str(fault.verify_message)
         fault = fault.__cause__ or fault.__context__
-    return ""
+    return None

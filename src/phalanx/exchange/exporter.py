@@ -116,7 +116,7 @@ class Exporter:
         for metric in series.names():
             index[metric] = f"{names.name(metric)}.csv"
             safe_files.make_folder(folder)
-            with _new_text(folder / index[metric]) as stream:
+            with safe_files.new_text(folder / index[metric]) as stream:
                 writer = csv.writer(stream, lineterminator="\n")
                 writer.writerow(["replica", "rank", "attempt", "step", "time", "value"])
                 for line in series.series(metric):
@@ -132,7 +132,7 @@ class Exporter:
         found = [(name, path) for name, path in tracked if name.endswith(".events")]
         if not found:
             return
-        with _new_text(target) as stream:
+        with safe_files.new_text(target) as stream:
             for name, path in found:
                 replica, folder, _ = (*name.split("/"), "", "")[:3]
                 attempt = run_paths.attempt_number(folder)
@@ -188,10 +188,6 @@ def _pack(folder: Path, archive: str, name: str) -> None:
     with zipfile.ZipFile(archive, "x", zipfile.ZIP_DEFLATED, strict_timestamps=False) as packed:
         for inside, path in safe_files.walk(folder):
             packed.write(path, f"{name}/{inside}")
-
-
-def _new_text(path: Path) -> Any:
-    return os.fdopen(safe_files.new(path), "w", encoding="utf-8", errors="backslashreplace", newline="")
 
 
 def _write_json(path: Path, data: Any) -> None:

@@ -74,12 +74,7 @@ class Importer:
         self.home = home
         self.store = store
         self.on_progress = on_progress
-        self.known = self._known()
-
-    def _known(self) -> dict[str, str]:
-        """The runs that were imported before, by source. Those whose import was killed are not
-        included: they are imported again."""
-        return self.store.labelled(SOURCE)
+        self.known = store.labelled(SOURCE)  # the runs that were imported before, by source
 
     def look(self, run: ForeignRun, project: str, losses: ImportLosses) -> ImportOutcome:
         """What an import would do, without writing anything. Raises CallError."""

@@ -271,7 +271,7 @@ def documents_of(folder: Path, losses: ImportLosses) -> Iterator[tuple[str, byte
 def _end(data: dict[str, Any]) -> dict[str, Any]:
     """An end with validated types. Raises KeyError, TypeError, ValueError."""
     for name in ("code", "signal"):
-        if data.get(name) is not None and not _is_code(data[name]):
+        if data.get(name) is not None and not (isinstance(data[name], int) and abs(data[name]) < 1 << 31):
             raise TypeError(f"{name} is no number")
     peak = {str(name): float(value) for name, value in dict(data.get("peak") or {}).items()}
     times = {
@@ -281,7 +281,3 @@ def _end(data: dict[str, Any]) -> dict[str, Any]:
     host = {"host": _text(data["host"]) if data.get("host") is not None else None}
     lines = {"last_lines": [_text(line) for line in data.get("last_lines") or []][:1000]}
     return {**data, **texts, **times, **host, **lines, "peak": peak}
-
-
-def _is_code(value: Any) -> bool:
-    return isinstance(value, int) and abs(value) < 1 << 31

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +26,7 @@ def write(home: Home, store: Store, runs: Sequence[Run], folder: Path, form: str
     if form == "parquet":
         return _write_parquet(home, store, runs, folder)
     points = 0
-    with ExitStack() as stack:
-        stream = stack.enter_context(_text(folder / f"metrics.{form}"))
+    with safe_files.new_text(folder / f"metrics.{form}") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         if form == "csv":
             writer.writerow(COLUMNS)
@@ -42,7 +39,7 @@ def write(home: Home, store: Store, runs: Sequence[Run], folder: Path, form: str
                     stream.writelines(json_line(dict(zip(COLUMNS, row, strict=True))) for row in rows)
                 points += len(line.steps)
     described = [about(store, run) for run in runs]
-    with _text(folder / f"runs.{form}") as stream:
+    with safe_files.new_text(folder / f"runs.{form}") as stream:
         if form == "csv":
             flat = [flattened(row) for row in described]
             names = list(dict.fromkeys(name for row in flat for name in row))
@@ -86,10 +83,6 @@ def flattened(row: dict[str, Any]) -> dict[str, Any]:
     flat.update({f"metrics.{name}": value for name, value in row["metrics"].items()})
     flat.update({f"labels.{name}": value for name, value in row["labels"].items()})
     return flat
-
-
-def _text(path: Path) -> Any:
-    return os.fdopen(safe_files.new(path), "w", encoding="utf-8", errors="backslashreplace", newline="")
 
 
 def _write_parquet(home: Home, store: Store, runs: Sequence[Run], folder: Path) -> int:

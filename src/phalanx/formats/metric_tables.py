@@ -121,10 +121,9 @@ def _read(path: Path, root: Path, time: float, losses: ImportLosses) -> Iterator
         return
     with os.fdopen(descriptor, "rb") as stream:
         reading = _csv_rows if path.suffix.lower() in (".csv", ".tsv") else _json_rows
-        columns = _Columns(path.stem)
         try:
             for row in reading(stream, losses):
-                found = columns.points(row, time, losses)
+                found = _points(row, path.stem, time, losses)
                 if found is not None:
                     time = found.time
                     yield found
@@ -141,17 +140,12 @@ def _csv_rows(stream: io.BufferedReader, losses: ImportLosses) -> Iterator[Row]:
         (head,) = list(csv.reader([start], delimiter=delimiter)) or [[]]
         if len(head) > MOST_COLUMNS:
             raise ValueError(f"more than {MOST_COLUMNS} columns")
-        for cells in csv.reader(_lines(text), delimiter=delimiter):
+        for cells in csv.reader(iter(lambda: text.readline(LONGEST_LINE), ""), delimiter=delimiter):
             if len(cells) > len(head):
                 losses.add("cells beyond the last column", len(cells) - len(head))
             yield dict(zip(head, cells, strict=False))
     finally:
         text.detach()  # the caller closes the stream
-
-
-def _lines(text: io.TextIOWrapper) -> Iterator[str]:
-    while line := text.readline(LONGEST_LINE):
-        yield line
 
 
 def _json_rows(stream: io.BufferedReader, losses: ImportLosses) -> Iterator[Row]:
@@ -199,31 +193,26 @@ def _document(data: Any) -> Iterator[Row]:
             yield data
 
 
-class _Columns:
-    """Which columns of a table mean what. One row per step and a column per metric, or one row per value."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name  # of the only metric of a table that names none
-
-    def points(self, row: Row, time: float, losses: ImportLosses) -> Points | None:
-        given = {str(key).strip(): value for key, value in _flat(row, "/")}
-        lower = {key.lower(): key for key in given}
-        clock = _first(_TIMES, lower)
-        at = _time(given[lower[clock]]) if clock else None
-        if clock and at is not None:
-            del given[lower[clock]]  # any other time is a duration
-        step = _first(_STEPS, lower)
-        number = _step(given.get(lower[step]), losses) if step else None
-        if step and step != "epoch":
-            given.pop(lower[step], None)
-        metric = _first(_METRICS, lower)
-        if "value" in lower and (metric or set(lower) <= {"value", *_STEPS, *_TIMES}):
-            name = str(given.get(lower[metric])) if metric else self.name
-            given = {name: given[lower["value"]]}
-        values = dict(_numbers(given, losses))
-        if step == "epoch":
-            values.pop(lower[step], None)
-        return Points(number, time if at is None else at, values) if values else None
+def _points(row: Row, table: str, time: float, losses: ImportLosses) -> Points | None:
+    """One row per step and a column per metric, or one row per value. `table` names the metric of one that does not."""
+    given = {str(key).strip(): value for key, value in _flat(row, "/")}
+    lower = {key.lower(): key for key in given}
+    clock = _first(_TIMES, lower)
+    at = _time(given[lower[clock]]) if clock else None
+    if clock and at is not None:
+        del given[lower[clock]]  # any other time is a duration
+    step = _first(_STEPS, lower)
+    number = _step(given.get(lower[step]), losses) if step else None
+    if step and step != "epoch":
+        given.pop(lower[step], None)
+    metric = _first(_METRICS, lower)
+    if "value" in lower and (metric or set(lower) <= {"value", *_STEPS, *_TIMES}):
+        name = str(given.get(lower[metric])) if metric else table
+        given = {name: given[lower["value"]]}
+    values = dict(_numbers(given, losses))
+    if step == "epoch":
+        values.pop(lower[step], None)
+    return Points(number, time if at is None else at, values) if values else None
 
 
 def _first(names: Iterable[str], there: Mapping[str, str]) -> str | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from phalanx.formats.foreign_run import (
@@ -71,6 +71,40 @@ def foreign(facts: MlflowRunFacts, params: Mapping[str, str], tags: Mapping[str,
         description=tags.get("mlflow.note.content", ""),
         user=tags.get("mlflow.user") or facts.user or None,
         read=read,
+    )
+
+
+def facts_of(row: Mapping[str, Any], run_id: object, experiment: str) -> MlflowRunFacts:
+    """From a row of the database, or from a `meta.yaml`: both have the same names."""
+    return MlflowRunFacts(
+        run_id=str(run_id),
+        experiment=experiment,
+        name=str(row.get("run_name") or row.get("name") or ""),
+        user=str(row.get("user_id") or ""),
+        status=row["status"],
+        start_ms=row.get("start_time"),
+        end_ms=row.get("end_time"),
+        artifact_uri=str(row.get("artifact_uri") or ""),
+    )
+
+
+def registered(
+    row: Mapping[str, Any], version: str, aliases: Sequence[str], model_id: str, made_ms: object
+) -> MlflowVersion:
+    """A registered version, from a row of the database or from a `meta.yaml`."""
+    labels = {"mlflow.version": version}
+    if row.get("current_stage") not in (None, "None"):
+        labels["mlflow.stage"] = str(row["current_stage"])
+    if aliases:
+        labels["mlflow.aliases"] = ",".join(aliases)
+    return MlflowVersion(
+        name=str(row["name"]),
+        version=version,
+        source=str(row.get("storage_location") or row.get("source") or ""),
+        model_id=model_id,
+        made_ms=made_ms,
+        description=str(row.get("description") or ""),
+        labels=labels,
     )
 
 

@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import yaml
 from phalanx.formats import mlflow
 from phalanx.formats.foreign_run import ForeignRun, FoundRuns, ImportLosses, Record
 from phalanx.formats.mlflow import MAX_TEXT, MlflowRunFacts, MlflowVersion
-from phalanx.formats.safe_files import FileRefused, open_within, read_bytes, read_text, walk
+from phalanx.formats.safe_files import FileRefused, open_within, read_bytes, walk
 
 MAX_META = 64 << 10
 LONGEST_LINE = 10_000  # of a metric's file
@@ -38,11 +39,7 @@ def is_experiment(folder: Path) -> bool:
 
 def is_store(folder: Path) -> bool:
     """Whether a folder is such a store: some folder in it is an experiment."""
-    try:
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
-    except OSError:
-        return False
-    return any("experiment_id" in _meta(folder / name, folder) for name in names[:1000])
+    return any("experiment_id" in _meta(inside, folder) for inside in islice(_folders(folder), 1000))
 
 
 def find(folder: Path) -> FoundRuns:
@@ -87,7 +84,7 @@ def _runs(root: Path, experiments: list[Path], losses: ImportLosses) -> Iterator
             if run.get("lifecycle_stage") == "deleted" or meta.get("lifecycle_stage") == "deleted":
                 losses.add("runs that were deleted in MLflow")
                 continue
-            facts = _facts(run, str(run_id), name)
+            facts = mlflow.facts_of(run, run_id, name)
             versions = _versions(registered.get(facts.run_id, []), logged, facts.run_id)
             params, tags = _texts(folder / "params", root, losses), _texts(folder / "tags", root, losses)
             places = {model_id: place for model_id, (_, place) in logged.items()}
@@ -95,25 +92,12 @@ def _runs(root: Path, experiments: list[Path], losses: ImportLosses) -> Iterator
             yield mlflow.foreign(facts, params, tags, reading)
 
 
-def _facts(run: Mapping[str, Any], run_id: str, experiment: str) -> MlflowRunFacts:
-    return MlflowRunFacts(
-        run_id=run_id,
-        experiment=experiment,
-        name=str(run.get("run_name") or run.get("name") or ""),
-        user=str(run.get("user_id") or ""),
-        status=run["status"],
-        start_ms=run.get("start_time"),
-        end_ms=run.get("end_time"),
-        artifact_uri=str(run.get("artifact_uri") or ""),
-    )
-
-
 def _texts(folder: Path, root: Path, losses: ImportLosses) -> dict[str, str]:
     """Params or tags: one file each, named by its path."""
     found = {}
     for name, path in walk(folder):
         try:
-            found[name] = read_text(path, root, MAX_TEXT)
+            found[name] = read_bytes(path, root, MAX_TEXT).decode("utf-8", "replace")
         except (OSError, FileRefused):
             losses.add("params and tags that could not be read", example=name)
     return found
@@ -187,23 +171,9 @@ def _registered(root: Path) -> dict[str, list[MlflowVersion]]:
             if not meta.get("run_id") or not meta.get("name"):
                 continue
             version = str(meta.get("version"))
-            labels = {"mlflow.version": version}
-            if meta.get("current_stage") not in (None, "None"):
-                labels["mlflow.stage"] = str(meta["current_stage"])
             named = [str(a) for a, v in aliases.items() if str(v) == version] if isinstance(aliases, dict) else []
-            if named:
-                labels["mlflow.aliases"] = ",".join(named)
-            found[str(meta["run_id"])].append(
-                MlflowVersion(
-                    name=str(meta["name"]),
-                    version=version,
-                    source=str(meta.get("storage_location") or meta.get("source") or ""),
-                    model_id=str(meta.get("model_id") or ""),
-                    made_ms=meta.get("creation_timestamp"),
-                    description=str(meta.get("description") or ""),
-                    labels=labels,
-                )
-            )
+            model_id, made = str(meta.get("model_id") or ""), meta.get("creation_timestamp")
+            found[str(meta["run_id"])].append(mlflow.registered(meta, version, named, model_id, made))
     return found
 
 

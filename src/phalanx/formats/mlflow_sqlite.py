@@ -55,18 +55,13 @@ class MlflowDatabase:
             self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
             self.connection.text_factory = lambda data: data.decode("utf-8", "replace")
             self.connection.execute("PRAGMA trusted_schema = OFF")  # nothing of the file is called
-            names = self._query(
-                "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
-            )
+            real = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
             self.tables = {
-                str(name): [str(row[1]) for row in self._query(f"PRAGMA table_info({_quoted(str(name))})")]
-                for (name,) in names
+                str(name): [str(row[1]) for row in self.connection.execute(f"PRAGMA table_info({_quoted(str(name))})")]
+                for (name,) in self.connection.execute(real).fetchall()
             }
         except sqlite3.Error as fault:
             raise CallError(f"{path} is not a readable MLflow database: {fault}") from None
-
-    def _query(self, sql: str, args: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        return self.connection.execute(sql, args).fetchall()
 
     def rows(self, table: str, columns: tuple[str, ...], where: str = "", *args: Any) -> Iterator[Row]:
         """Missing columns are None; a missing table has no rows. Raises CallError."""
@@ -85,7 +80,8 @@ class MlflowDatabase:
         if table not in self.tables:
             return 0
         try:
-            return int(self._query(f"SELECT count(*) FROM {_quoted(table)}")[0][0])  # noqa: S608 - of constants alone
+            sql = f"SELECT count(*) FROM {_quoted(table)}"  # noqa: S608 - of constants alone
+            return int(self.connection.execute(sql).fetchone()[0])
         except sqlite3.Error as fault:
             raise CallError(f"{self.path} cannot be read: {fault}") from None
 
@@ -124,25 +120,12 @@ def _runs(database: MlflowDatabase, losses: ImportLosses) -> Iterator[ForeignRun
         if "deleted" in (row["lifecycle_stage"], experiment.get("lifecycle_stage")):
             losses.add("runs that were deleted in MLflow")
             continue
-        facts = _facts(row, str(experiment.get("name") or row["experiment_id"]))
+        facts = mlflow.facts_of(row, row["run_uuid"], str(experiment.get("name") or row["experiment_id"]))
         params, tags = _texts(database, "params", facts.run_id), _texts(database, "tags", facts.run_id)
         versions = registered.get(facts.run_id, [])
         known = {version.model_id for version in versions}
         versions = versions + [version for version in logged.get(facts.run_id, []) if version.model_id not in known]
         yield mlflow.foreign(facts, params, tags, partial(_read, database, facts, versions))
-
-
-def _facts(row: Row, experiment: str) -> MlflowRunFacts:
-    return MlflowRunFacts(
-        run_id=str(row["run_uuid"]),
-        experiment=experiment,
-        name=str(row["name"] or ""),
-        user=str(row["user_id"] or ""),
-        status=row["status"],
-        start_ms=row["start_time"],
-        end_ms=row["end_time"],
-        artifact_uri=str(row["artifact_uri"] or ""),
-    )
 
 
 def _texts(database: MlflowDatabase, table: str, run_id: str) -> dict[str, str]:
@@ -204,22 +187,9 @@ def _registered(database: MlflowDatabase) -> dict[str, list[MlflowVersion]]:
     found: defaultdict[str, list[MlflowVersion]] = defaultdict(list)
     for row in database.rows("model_versions", columns, "ORDER BY name, version"):
         name, version, source = str(row["name"]), str(row["version"]), str(row["source"] or "")
-        labels = {"mlflow.version": version}
-        if row["current_stage"] not in (None, "None"):
-            labels["mlflow.stage"] = str(row["current_stage"])
-        if aliases[name, version]:
-            labels["mlflow.aliases"] = ",".join(aliases[name, version])
-        found[str(row["run_id"])].append(
-            MlflowVersion(
-                name=name,
-                version=version,
-                source=str(row["storage_location"] or source),
-                model_id=source.removeprefix("models:/") if source.startswith("models:/m-") else "",
-                made_ms=row["creation_time"],
-                description=str(row["description"] or ""),
-                labels=labels,
-            )
-        )
+        model_id = source.removeprefix("models:/") if source.startswith("models:/m-") else ""
+        made = mlflow.registered(row, version, aliases[name, version], model_id, row["creation_time"])
+        found[str(row["run_id"])].append(made)
     return found
 
 

@@ -67,6 +67,11 @@ def fields(data: bytes) -> Iterator[tuple[int, int, Value]]:
     raise Malformed("too many fields")
 
 
+def latest(data: bytes) -> dict[int, Value]:
+    """The last value of each field of a message."""
+    return {number: value for number, _, value in fields(data)}
+
+
 def signed(value: Value) -> int:
     """An int32 or int64."""
     if not isinstance(value, int):

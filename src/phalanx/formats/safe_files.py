@@ -8,6 +8,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import TextIO
 
 from phalanx.atomic_files import draft_of, write_atomic
 
@@ -51,10 +52,6 @@ def read_bytes(path: Path, root: Path, limit: int) -> bytes:
         if os.fstat(stream.fileno()).st_size > limit:
             raise FileRefused("files that are larger than expected")
         return stream.read(limit)
-
-
-def read_text(path: Path, root: Path, limit: int) -> str:
-    return read_bytes(path, root, limit).decode("utf-8", "replace")
 
 
 def walk(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -113,6 +110,10 @@ def make_folder(folder: Path) -> None:
 
 def new(path: str | os.PathLike[str]) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def new_text(path: Path) -> TextIO:
+    return os.fdopen(new(path), "w", encoding="utf-8", errors="backslashreplace", newline="")
 
 
 def digest(path: Path, root: Path, algorithm: str = "sha256") -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from phalanx.formats.protobuf import Malformed, fields, numbers, raw, reals, signed
+from phalanx.formats.protobuf import BYTES, Malformed, fields, latest, numbers, raw, reals, signed
 
 MAX_ELEMENTS = 100_000  # curves and histograms have far fewer
 
@@ -37,16 +37,6 @@ class Tensor(NamedTuple):
     strings: list[bytes] | None
 
 
-class _Parts(NamedTuple):
-    """The fields of the message."""
-
-    kind: int
-    shape: tuple[int, ...]
-    content: bytes
-    values: list[float]
-    strings: list[bytes]
-
-
 def parse(data: bytes) -> Tensor:
     """Raises Malformed, also for types that summaries do not use."""
     kind, shape, content, values, strings = _parts(data)
@@ -56,7 +46,7 @@ def parse(data: bytes) -> Tensor:
         raise Malformed(f"a tensor of type {kind}")
     count = _count(shape)
     if content:
-        values = _unpacked(kind, content)
+        values = reals(BYTES, content, _FORMS[kind])
     elif values and len(values) < count:
         values += [values[-1]] * (count - len(values))  # the last one is repeated
     if len(values) != count:
@@ -64,7 +54,7 @@ def parse(data: bytes) -> Tensor:
     return Tensor(shape, [_real(kind, value) for value in values], None)
 
 
-def _parts(data: bytes) -> _Parts:
+def _parts(data: bytes) -> tuple[int, tuple[int, ...], bytes, list[float], list[bytes]]:
     kind, content = 0, b""
     shape: tuple[int, ...] = ()
     values: list[float] = []
@@ -84,19 +74,11 @@ def _parts(data: bytes) -> _Parts:
             values.extend(numbers(wire, value))
         if len(values) > MAX_ELEMENTS:
             raise Malformed("a tensor that is too large")
-    return _Parts(kind, shape, content, values, strings)
+    return kind, shape, content, values, strings
 
 
 def _shape(data: bytes) -> tuple[int, ...]:
-    sizes = []
-    for number, _, value in fields(data):
-        if number == 2:
-            size = 0
-            for inner, _, part in fields(raw(value)):
-                if inner == 1:
-                    size = signed(part)
-            sizes.append(size)
-    return tuple(sizes)
+    return tuple(signed(latest(raw(value)).get(1, 0)) for number, _, value in fields(data) if number == 2)
 
 
 def _count(shape: tuple[int, ...]) -> int:
@@ -106,14 +88,6 @@ def _count(shape: tuple[int, ...]) -> int:
         if size < 0 or count > MAX_ELEMENTS:
             raise Malformed("a tensor that is too large")
     return count
-
-
-def _unpacked(kind: int, content: bytes) -> list[float]:
-    form = _FORMS[kind]
-    size = struct.calcsize("<" + form)
-    if len(content) % size or len(content) // size > MAX_ELEMENTS:
-        raise Malformed("a tensor of a strange size")
-    return list(struct.unpack(f"<{len(content) // size}{form}", content))
 
 
 def _real(kind: int, value: float) -> float:

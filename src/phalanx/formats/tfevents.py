@@ -10,13 +10,13 @@ import math
 import os
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, BinaryIO, NamedTuple
 
 from phalanx.formats import tensor_proto
-from phalanx.formats.protobuf import Malformed, double, fields, raw, reals, signed, single, text
+from phalanx.formats.protobuf import Malformed, Value, double, fields, latest, raw, reals, signed, single, text
 
 MAX_RECORD = 64 << 20  # a longer one (a graph with its weights) is skipped without being read
 MAX_LENGTH = 1 << 31  # no message can be longer: such a length is damage
@@ -33,6 +33,7 @@ _HEAD = 12
 _PNG = b"\x89PNG\r\n\x1a\n"
 _KINDS_OF_IMAGES = (_PNG, b"\xff\xd8\xff", b"GIF8")
 _HPARAMS = "_hparams_/session_start_info"
+_HPARAM_KINDS: dict[int, Callable[[Value], float | str]] = {2: double, 3: text, 4: bool}
 
 
 class ScalarSummary(NamedTuple):
@@ -49,8 +50,6 @@ class ImageSummary(NamedTuple):
     step: int
     time: float
     data: bytes
-    width: int
-    height: int
     place: int = 0
 
 
@@ -279,15 +278,8 @@ def _parts(data: bytes) -> _Parts:
 
 def _metadata(data: bytes) -> tuple[str, bytes]:
     """The plugin of a value, and its plugin data."""
-    plugin, content = "", b""
-    for number, _, value in fields(data):
-        if number == 1:
-            for inner, _, part in fields(raw(value)):
-                if inner == 1:
-                    plugin = text(part)
-                elif inner == 2:
-                    content = raw(part)
-    return plugin, content
+    about = latest(raw(latest(data).get(1, b"")))
+    return text(about.get(1, b"")), raw(about.get(2, b""))
 
 
 def _tensor(parts: _Parts, step: int, time: float) -> Iterator[Item]:
@@ -298,7 +290,9 @@ def _tensor(parts: _Parts, step: int, time: float) -> Iterator[Item]:
         strings = tensor.strings
         is_image = len(strings) > 2 and strings[2].startswith(_KINDS_OF_IMAGES)
         if is_image and plugin in ("", "images"):
-            yield from _images(tag, step, time, strings)
+            for index, image in enumerate(strings[2:]):  # after width and height
+                if image.startswith(_KINDS_OF_IMAGES):
+                    yield ImageSummary(tag, step, time, image, index)
         elif not is_image and plugin in ("", "text"):
             said = "\n".join(part.decode("utf-8", "replace") for part in strings)
             yield TextSummary(tag[: -len("/text_summary")] if tag.endswith("/text_summary") else tag, step, time, said)
@@ -308,26 +302,11 @@ def _tensor(parts: _Parts, step: int, time: float) -> Iterator[Item]:
         yield from _histogram(tag, step, time, tensor.values)
 
 
-def _images(tag: str, step: int, time: float, strings: Sequence[bytes]) -> Iterator[ImageSummary]:
-    width, height = int(strings[0]), int(strings[1])
-    for index, data in enumerate(strings[2:]):
-        if data.startswith(_KINDS_OF_IMAGES):
-            yield ImageSummary(tag, step, time, data, width, height, index)
-
-
 def _old_image(tag: str, step: int, time: float, data: bytes) -> ImageSummary:
-    width = height = 0
-    encoded = b""
-    for number, _, value in fields(data):
-        if number == 1:
-            height = signed(value)
-        elif number == 2:
-            width = signed(value)
-        elif number == 4:
-            encoded = raw(value)
+    encoded = raw(latest(data).get(4, b""))
     if not encoded.startswith(_KINDS_OF_IMAGES):
         raise Malformed("not a picture")
-    return ImageSummary(tag, step, time, encoded, width, height)
+    return ImageSummary(tag, step, time, encoded)
 
 
 def _histogram(tag: str, step: int, time: float, values: Sequence[float]) -> Iterator[HistogramSummary]:
@@ -372,32 +351,21 @@ def _checked(histogram: HistogramSummary) -> HistogramSummary:
 
 def _hparams(content: bytes, skipped: Counter[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for number, _, session in fields(content):
-        if number != 3:
-            continue
-        for inner, _, entry in fields(raw(session)):
-            if inner == 1:
-                name, value = _hparam(raw(entry))
-                if value is None:
-                    skipped["hparams"] += 1
-                elif name:
-                    values[name[:MAX_TAG]] = value
+    for number, _, entry in fields(raw(latest(content).get(3, b""))):
+        if number == 1:
+            name, value = _hparam(raw(entry))
+            if value is None:
+                skipped["hparams"] += 1
+            elif name:
+                values[name[:MAX_TAG]] = value
     return values
 
 
 def _hparam(entry: bytes) -> tuple[str, float | str | None]:
     """A name and its number, string or boolean; None for anything else."""
-    name = ""
+    found = latest(entry)
     held: float | str | None = None
-    for number, _, value in fields(entry):
-        if number == 1:
-            name = text(value)
-        elif number == 2:
-            for kind, _, part in fields(raw(value)):
-                if kind == 2:
-                    held = double(part)
-                elif kind == 3:
-                    held = text(part)
-                elif kind == 4:
-                    held = bool(part)
-    return name, held
+    for kind, value in latest(raw(found.get(2, b""))).items():
+        if kind in _HPARAM_KINDS:
+            held = _HPARAM_KINDS[kind](value)
+    return text(found.get(1, b"")), held

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from phalanx.formats.protobuf import Malformed, Value, double, fields, raw, signed, text
+from phalanx.formats.protobuf import Malformed, Value, double, fields, latest, raw, signed, text
 
 HISTORY, SUMMARY, CONFIG, STATS, ARTIFACT, TENSORBOARD, ALERT, METRIC = 2, 3, 5, 7, 8, 9, 10, 12
 OUTPUT, RAW_OUTPUT, RUN, EXIT = 4, 13, 17, 18
@@ -102,20 +102,13 @@ def _json(given: str) -> Any:
 
 
 def step_of(history: bytes) -> int | None:
-    for number, _, value in fields(history):
-        if number == 2:
-            return next((signed(part) for inner, _, part in fields(raw(value)) if inner == 1), 0)
-    return None
+    step = latest(history).get(2)
+    return None if step is None else signed(latest(raw(step)).get(1, 0))
 
 
 def _seconds(timestamp: bytes) -> float:
-    whole = fraction = 0
-    for number, _, value in fields(timestamp):
-        if number == 1:
-            whole = signed(value)
-        elif number == 2:
-            fraction = signed(value)
-    return whole + fraction / 1e9
+    found = latest(timestamp)
+    return signed(found.get(1, 0)) + signed(found.get(2, 0)) / 1e9
 
 
 def run_record(message: bytes) -> RunRecord:
@@ -132,23 +125,18 @@ def run_record(message: bytes) -> RunRecord:
         elif number == 17:
             found["started"] = _seconds(raw(value))
         elif number == 21:
-            found["commit"] = next((text(part) for inner, _, part in fields(raw(value)) if inner == 2), "")
+            found["commit"] = text(latest(raw(value)).get(2, b""))
     return RunRecord(**found, tags=tuple(tags))
 
 
 def printed(message: bytes) -> bytes:
-    return next((raw(value) for number, _, value in fields(message) if number == 3), b"")
+    return raw(latest(message).get(3, b""))
 
 
 def exit_record(message: bytes) -> tuple[int, int]:
     """The exit code and the runtime in seconds."""
-    code = runtime = 0
-    for number, _, value in fields(message):
-        if number == 1:
-            code = signed(value)
-        elif number == 2:
-            runtime = signed(value)
-    return code, runtime
+    found = latest(message)
+    return signed(found.get(1, 0)), signed(found.get(2, 0))
 
 
 def artifact_record(message: bytes) -> ArtifactRecord:
@@ -166,8 +154,5 @@ def artifact_record(message: bytes) -> ArtifactRecord:
 
 
 def _content(data: bytes) -> Content:
-    found = {1: "", 2: "", 3: "", 6: ""}
-    for number, _, value in fields(data):
-        if number in found:
-            found[number] = text(value)
-    return Content(*found.values())
+    found = latest(data)
+    return Content(*(text(found.get(number, b"")) for number in (1, 2, 3, 6)))

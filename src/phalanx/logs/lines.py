@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 LOOK_S = 0.2  # how often an agent checks its log: lines were written at most this long before their note
@@ -28,36 +28,6 @@ class LogLine(NamedTuple):
     text: str
     first: int = 0  # position in its log where it starts
     end: int = 0  # position where it ends
-
-
-class TimeIndex:
-    """Times of positions in a log, from an agent's notes (time, size). Query it for increasing positions.
-
-    `notes` returns the notes that are new since its last call. A line was written between the agent's previous check
-    and the note that covers it; the lines of one note are spread evenly over that time.
-    """
-
-    def __init__(self, notes: Callable[[], Iterator[tuple[float, int]]]) -> None:
-        self._more = notes
-        self._notes: Iterator[tuple[float, int]] | None = None
-        self._from = self._to = (float("-inf"), 0)
-
-    def refresh(self) -> None:
-        """Read new notes at the next query."""
-        self._notes = None
-
-    def at(self, end: int) -> float | None:
-        """When the log had reached that size; None if no note covers it yet."""
-        while self._to[1] < end:
-            if self._notes is None:
-                self._notes = self._more()
-            note = next(self._notes, None)
-            if note is None:
-                return None
-            self._from, self._to = self._to, note
-        (before, low), (at, high) = self._from, self._to
-        since = max(before, at - LOOK_S)
-        return since + (at - since) * min(1.0, max(0.0, (end - low) / (high - low))) if high > low else at
 
 
 def cut(line: bytes, longest: int = LONGEST_LINE) -> list[bytes]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import stat
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from phalanx import run_paths
-from phalanx.logs.lines import LONGEST_LINE, LogLine, TimeIndex, split_lines
-from phalanx.spool import Reader, split
+from phalanx.logs.lines import LONGEST_LINE, LogLine, split_lines
+from phalanx.logs.time_index import TimeNotes, times_of
 from phalanx.stored_plan import PlanDamaged, read_plan
 
 CHUNK = 1 << 18
+BATCH = 1000  # lines whose times are looked up at once
 UNNOTED_S = 1.0  # after this time, no agent will note the time of a line any more
 STRANGE_S = 5.0  # a time this far in the future comes from a clock that was reset since
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -38,10 +40,6 @@ def log_sources(run_folder: Path) -> list[LogSource]:
         return [LogSource(name, name.rpartition("-")[0], None) for name in found]
 
 
-def attempt_folder(run_folder: Path, replica: str, attempt: int) -> Path:
-    return run_folder / run_paths.attempt_folder(replica, attempt)
-
-
 def open_log(folder: Path) -> BinaryIO | None:
     """Open the log of a replica's attempt; None if it is missing or not a regular file."""
     try:
@@ -58,12 +56,12 @@ class ReplicaLog:
     """The log of one replica in one attempt, read in chunks."""
 
     def __init__(self, run_folder: Path, source: LogSource, attempt: int, tail: int | None = None) -> None:
-        self.folder = attempt_folder(run_folder, source.name, attempt)
+        self.folder = run_folder / run_paths.attempt_folder(source.name, attempt)
         self.source = source
         self.attempt = attempt
         self.offset = 0 if tail is None else tail_start(self.folder, tail)
         self.last_at = float("-inf")
-        self.times = TimeIndex(TimeNoteFollower(self.folder / run_paths.SPOOL, self.offset))
+        self.notes = TimeNotes(self.folder / run_paths.SPOOL)
 
     def lines(self, until: float | None = None) -> Iterator[LogLine]:
         """The new lines since the last call. With `until`, only finished lines written before that time, because older
@@ -71,20 +69,25 @@ class ReplicaLog:
         stream = open_log(self.folder)
         if stream is None:
             return
-        self.times.refresh()
         with stream:
             facts = os.fstat(stream.fileno())
             stream.seek(self.offset)
             chunks = _chunks(stream, facts.st_size - self.offset)
-            for piece, end in split_lines(chunks, self.offset, whole=until is None):
-                at = self.times.at(end)
-                patience_s = 0.0 if at is not None else UNNOTED_S
-                at = max(self.last_at, facts.st_mtime if at is None else at)  # a clock may be set back
+            for piece, end, noted in self._timed(split_lines(chunks, self.offset, whole=until is None)):
+                patience_s = UNNOTED_S if noted == math.inf else 0.0
+                at = max(self.last_at, facts.st_mtime if noted == math.inf else noted)  # a clock may be set back
                 if until is not None and until - patience_s < at < until + STRANGE_S:
                     return
                 first, self.offset, self.last_at = self.offset, end, at
                 text = piece.decode("utf-8", "replace").removesuffix("\r")
                 yield LogLine(at, self.source.name, self.source.rank, self.attempt, text, first, end)
+
+    def _timed(self, pieces: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int, float]]:
+        """Lines, where they end and when they were written: infinity where no note covers them yet."""
+        while batch := list(islice(pieces, BATCH)):
+            ends = [end for _, end in batch]
+            times = times_of(ends, self.notes.around(ends[0], ends[-1]), math.inf)
+            yield from ((piece, end, at) for (piece, end), at in zip(batch, times, strict=True))
 
 
 def _chunks(stream: BinaryIO, count: int) -> Iterator[bytes]:
@@ -117,46 +120,3 @@ def tail_start(folder: Path, lines: int) -> int:
                 block = block[:found]
             position = start
         return stop
-
-
-class TimeNoteFollower:
-    """The agent's notes on its log, from about `log_offset` on. Each call returns the new ones."""
-
-    def __init__(self, path: Path, log_offset: int) -> None:
-        self.reader = Reader(path, _spool_start(path, log_offset) if log_offset else 0)
-
-    def __call__(self) -> Iterator[tuple[float, int]]:
-        for record in self.reader.poll():
-            note = note_of(record.payload)
-            if note is not None:
-                yield note
-
-
-def note_of(payload: bytes) -> tuple[float, int] | None:
-    """The time and log size in a record of the spool; None if the record is something else."""
-    if b'"log"' not in payload:
-        return None
-    try:
-        data = json.loads(payload)
-        return float(data["at"]), int(data["log"])
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _spool_start(path: Path, log_offset: int) -> int:
-    """A position in the spool before the note that covers a position in the log, searched from the end."""
-    try:
-        stream = path.open("rb")
-    except OSError:
-        return 0
-    with stream:
-        size = stream.seek(0, os.SEEK_END)
-        back = 1 << 16
-        while back < size:
-            stream.seek(size - back)
-            records, _, _ = split(stream.read(1 << 16))
-            first = next((note for record in records if (note := note_of(record.payload)) is not None), None)
-            if first is not None and first[1] < log_offset:
-                return size - back
-            back *= 2
-    return 0

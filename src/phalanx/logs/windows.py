@@ -20,7 +20,7 @@ from phalanx.logs.first_error import Excerpt, first_error
 from phalanx.logs.fold import FoldedLine, Groups, unfolded
 from phalanx.logs.lines import ERROR_WORDS, LONGEST_LINE, TRACEBACK, WINDOW_S, LogLine, plain_text, split_lines
 from phalanx.logs.merge import in_order
-from phalanx.logs.replica_logs import LogSource, attempt_folder, open_log
+from phalanx.logs.replica_logs import LogSource, open_log
 from phalanx.logs.time_index import TimeNotes, size_at, times_of
 
 SMALL, LARGE = 1 << 12, 1 << 16  # bytes per read, for many logs and for few
@@ -35,7 +35,7 @@ class LogReader:
     """Reads one log from any position, forwards or backwards. Of a growing log, only finished lines."""
 
     def __init__(self, run_folder: Path, source: LogSource, attempt: int, number: int, *, is_over: bool) -> None:
-        self.folder = attempt_folder(run_folder, source.name, attempt)
+        self.folder = run_folder / run_paths.attempt_folder(source.name, attempt)
         self.source = source
         self.attempt = attempt
         self.number = number

@@ -79,12 +79,9 @@ def make_app(
     app.state.page = static_page.StaticPage()
     app.state.live = broker.EventBroker(context)
     app.state.steps = ReplicaSteps()
-    app.state.uses, app.state.columns, app.state.queue = (
-        CachedResponse[Any](),
-        CachedResponse[Any](),
-        CachedResponse[Any](),
-    )
-    app.state.shares, app.state.machine = CachedResponse[Any](4096), CachedResponse[Any]()
+    for name in ("uses", "columns", "queue", "machine"):
+        setattr(app.state, name, CachedResponse[Any]())
+    app.state.shares = CachedResponse[Any](4096)
     app.state.metrics = counting.metrics
     app.state.policy = table(open_metrics=counting.is_open, only_admins_start=only_admins_start)
     for group in GROUPS:
@@ -118,22 +115,12 @@ async def openapi(request: Request) -> JsonResponse:
 
 
 async def _refused(request: Request, fault: Exception) -> JsonResponse:
-    assert isinstance(fault, RequestError)
-    return refusal_answer(fault, request.url.path)
-
-
-async def _wrong_call(request: Request, fault: Exception) -> JsonResponse:
-    return refusal_answer(RequestError(400, str(fault)), request.url.path)
-
-
-async def _no_system(request: Request, fault: Exception) -> JsonResponse:
     """A status below 500 says that the same request fails again."""
-    return refusal_answer(RequestError(503 if is_transient(fault) else 400, str(fault)), request.url.path)
-
-
-async def _no_store(request: Request, fault: Exception) -> JsonResponse:
-    request.app.state.metrics.database_error()
-    return refusal_answer(RequestError(503, str(fault)), request.url.path)
+    if isinstance(fault, StoreError):
+        request.app.state.metrics.database_error()
+    status = 503 if isinstance(fault, StoreError) or is_transient(fault) else 400
+    refusal = fault if isinstance(fault, RequestError) else RequestError(status, str(fault))
+    return refusal_answer(refusal, request.url.path)
 
 
 async def _wrong_types(request: Request, fault: Exception) -> JsonResponse:
@@ -162,10 +149,7 @@ async def _no_route(request: Request, fault: Exception) -> Response:
 
 
 FAULTS = {
-    RequestError: _refused,
-    CallError: _wrong_call,
-    SystemFault: _no_system,
-    StoreError: _no_store,
+    **dict.fromkeys((RequestError, CallError, SystemFault), _refused),  # also for their subclasses
     RequestValidationError: _wrong_types,
     HTTPException: _no_route,
 }

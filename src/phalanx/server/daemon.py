@@ -240,6 +240,3 @@ def url_of(host: str, listening: socket.socket) -> str:
 
 def is_loopback(listening: socket.socket) -> bool:
     return ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback
-
-
-# scheduling ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from phalanx import run_paths
 from phalanx.atomic_files import make_private, write_atomic
 from phalanx.ends import cause_of
 from phalanx.errors import disk_fault
-from phalanx.home.home import Home
 from phalanx.ingest import external_runs
 from phalanx.ingest.adoption import add_to_store
 from phalanx.server.context import Context
@@ -60,16 +59,15 @@ def check(run: Run) -> Run:
     return run
 
 
-def place(here: Context, run: Run, replica: str = REPLICA) -> Path:
-    """The folder of a replica's current attempt, for what the server writes about the run."""
-    return here.home.run(run.id).path / run_paths.attempt_folder(replica, max(1, run.attempt))
+def place(here: Context, run: Run) -> Path:
+    """The folder of its current attempt, for what the server writes about the run."""
+    return here.home.run(run.id).path / run_paths.attempt_folder(REPLICA, max(1, run.attempt))
 
 
-def heartbeat(home: Home, run: Run) -> None:
+def heartbeat(here: Context, run: Run) -> None:
     """The modification time of the watcher's file is the last sign of life."""
-    folder = home.run(run.id).path / run_paths.attempt_folder(REPLICA, max(1, run.attempt))
     with suppress(OSError):
-        os.utime(folder / run_paths.AGENT)
+        os.utime(place(here, run) / run_paths.AGENT)
 
 
 def finish(here: Context, run: Run, status: str, reason: str, at: float | None) -> Run:

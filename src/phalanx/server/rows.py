@@ -6,18 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from phalanx.store import Artifact, Run, Store, Summary
-from phalanx.store.rows import replica_row, run_row, status_row
-
-__all__ = [
-    "artifact_row",
-    "replica_row",
-    "run_row",
-    "status_row",
-    "summary_rows",
-    "waiting_row",
-    "waiting_rows",
-    "waits_for",
-]
+from phalanx.store.rows import run_row
 
 
 def waits_for(store: Store, runs: Iterable[Run]) -> dict[str, str]:

@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx import run_paths
 from phalanx.atomic_files import make_private
 from phalanx.home.home import Home
 from phalanx.locks import open_lock, take
@@ -90,9 +89,6 @@ class RunWriter:
         self.notes: dict[str, Any] = {}  # cache of the routes about the run, as long as the writer exists
         self._points: dict[Path, PointBatch] = {}
         self._events: dict[Path, Writer] = {}
-
-    def attempt(self, replica: str, attempt: int) -> Path:
-        return self.run_folder / run_paths.attempt_folder(replica, attempt)
 
     def points(self, folder: Path, points: Iterable[LoggedPoint]) -> None:
         """Raises OSError."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
-from phalanx.artifacts.objects import garbage
+from phalanx.artifacts.objects import Objects
 from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.registry.registry import Registry
@@ -29,5 +29,5 @@ def remove(home: Home, store: Store, runs: Sequence[Run]) -> None:
             folder.rename(grave)  # in one step, so that a scheduler does not adopt half of it
         store.delete(run.id)
         shutil.rmtree(grave, ignore_errors=True)
-    garbage(home.path)
+    Objects(home.path).garbage()
     Registry(home, store).tidy()

@@ -45,7 +45,9 @@ class Accounts:
     """The user accounts of a home."""
 
     def __init__(self, home: Path) -> None:
-        self.kept = RecordFile(home / "users.json", _decoded)
+        self.kept: RecordFile[tuple[User, ...]] = RecordFile(
+            home / "users.json", "users", lambda rows: tuple(map(_decoded, rows)), ()
+        )
 
     def known(self) -> tuple[User, ...]:
         """Raises CallError when the file cannot be read."""
@@ -110,7 +112,7 @@ class Accounts:
         return user
 
     def _write(self, users: Iterable[User]) -> None:
-        self.kept.write(user.row() for user in users)
+        self.kept.write([user.row() for user in users])
 
 
 def check_name(name: str) -> None:

@@ -44,7 +44,7 @@ class Sessions:
     def open(self, kind: str, name: str) -> str:
         """The cookie value for a caller who has just authenticated."""
         expires = int(time.time()) + LIFE_S
-        return f"{expires}~{kind}~{name}~{self._mac(expires, kind, name, self._stamp(kind, name) or '')}"
+        return f"{expires}~{kind}~{name}~{self._mac(expires, kind, name, self._owner(kind, name)[0])}"
 
     def identify(self, value: str) -> Identity | None:
         """The owner of a cookie value; None when it is invalid or expired. Raises CallError when the home's files
@@ -53,26 +53,19 @@ class Sessions:
         if match is None:
             return None
         expires, kind, name = int(match[1]), match[2], match[3]
-        stamp = self._stamp(kind, name)
-        mac = self._mac(expires, kind, name, stamp or "")
-        if not hmac.compare_digest(mac, match[4]) or stamp is None or not time.time() < expires <= time.time() + LIFE_S:
-            return None
-        return self._present(kind, name)
+        stamp, found = self._owner(kind, name)
+        mac = self._mac(expires, kind, name, stamp)
+        is_valid = hmac.compare_digest(mac, match[4]) and time.time() < expires <= time.time() + LIFE_S
+        return found._replace(kind="session") if is_valid and found is not None else None
 
-    def _present(self, kind: str, name: str) -> Identity | None:
-        """The cookie holds only the identity: its permissions are looked up for each request."""
+    def _owner(self, kind: str, name: str) -> tuple[str, Identity | None]:
+        """The stored hash of an owner, and the owner if there is one: the cookie holds only the name, and permissions
+        are looked up for each request."""
         if kind == USER:
             user = self.accounts.find(name)
-            return Identity(user.name, user.roles, kind="session") if user is not None else None
+            return (user.hash, Identity(user.name, user.roles)) if user is not None else ("", None)
         token = next((token for token in self.tokens.known() if token.name == name), None)
-        found = self.tokens.identity(token) if token is not None else None
-        return found._replace(kind="session") if found is not None else None
-
-    def _stamp(self, kind: str, name: str) -> str | None:
-        if kind == USER:
-            user = self.accounts.find(name)
-            return user.hash if user is not None else None
-        return next((token.hash for token in self.tokens.known() if token.name == name), None)
+        return (token.hash, self.tokens.identity(token)) if token is not None else ("", None)
 
     def _mac(self, expires: int, kind: str, name: str, stamp: str) -> str:
         return hmac.new(self.key, f"{expires}\n{kind}\n{name}\n{stamp}".encode(), hashlib.sha256).hexdigest()

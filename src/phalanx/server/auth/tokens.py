@@ -53,7 +53,9 @@ class Tokens:
     def __init__(self, home: Path, accounts: Accounts | None = None) -> None:
         self.home = home
         self.accounts = accounts or Accounts(home)
-        self.kept = RecordFile(home / "tokens.json", _decoded)
+        self.kept: RecordFile[tuple[Token, ...]] = RecordFile(
+            home / "tokens.json", "tokens", lambda rows: tuple(map(_decoded, rows)), ()
+        )
         self._secret: bytes | None = None
 
     @property
@@ -168,7 +170,7 @@ class Tokens:
         return text
 
     def _write(self, tokens: list[Token]) -> None:
-        self.kept.write(token._asdict() for token in tokens)
+        self.kept.write([token._asdict() for token in tokens])
 
 
 def is_token(text: str) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 from unicodedata import category
 
-from phalanx.artifacts.trees import LINK, Tree
+from phalanx.artifacts.trees import FILE, FOLDER, LINK, Tree, TreeEntry
 from phalanx.errors import CallError
 from phalanx.server.http.responses import RequestError
 
@@ -20,14 +18,6 @@ RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{3,63}\Z", re.ASCII)
 REPLICA_NAME = re.compile(r"[a-z]{1,20}-\d{1,6}(?:\.\d{1,4})?\Z", re.ASCII)
 
 
-class FolderEntry(NamedTuple):
-    """An entry of a folder."""
-
-    name: str
-    is_folder: bool
-    size: int
-
-
 def steps_of(path: str) -> tuple[str, ...]:
     """The parts of a relative path, none of which leads upwards or contains problematic characters. Raises
     RequestError."""
@@ -35,7 +25,8 @@ def steps_of(path: str) -> tuple[str, ...]:
     if len(path) > LONGEST_PATH or len(steps) > MOST_STEPS:
         raise RequestError(400, f"a path may have at most {LONGEST_PATH} characters and {MOST_STEPS} parts")
     for step in steps:
-        if step in (".", "..") or is_draft(step) or not _is_fit(step):
+        is_odd = any(sign == "\\" or category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in step)
+        if step in (".", "..") or is_draft(step) or is_odd:
             hint = "its parts must not be `.` or `..`, nor contain control characters or backslashes"
             raise RequestError(400, f"{path[:100]!r} is not a valid path", hint)
         if len(step.encode("utf-8", "replace")) > LONGEST_STEP_BYTES:
@@ -46,10 +37,6 @@ def steps_of(path: str) -> tuple[str, ...]:
 def is_draft(name: str) -> bool:
     """A path that does not exist yet."""
     return name.startswith(".") and name.endswith(".draft")
-
-
-def _is_fit(step: str) -> bool:
-    return not any(sign == "\\" or category(sign) in ("Cc", "Cs", "Zl", "Zp") for sign in step)
 
 
 def check_run_id(run_id: str) -> str:
@@ -95,16 +82,7 @@ def new_inside(folder: Path, path: str) -> Path:
     return target
 
 
-def entries(folder: Path, path: str = "") -> list[FolderEntry] | None:
-    """The entries of a folder, by name; None when it is not a folder. Raises RequestError."""
-    found = []
-    try:
-        with Tree(folder).folder(steps_of(path)) as descriptor:
-            for name in sorted(os.listdir(descriptor)):
-                state = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-                is_folder = stat.S_ISDIR(state.st_mode)
-                if not is_draft(name) and (is_folder or stat.S_ISREG(state.st_mode)):
-                    found.append(FolderEntry(name, is_folder, 0 if is_folder else state.st_size))
-    except OSError:
-        return None
-    return found
+def entries(folder: Path, path: str) -> list[TreeEntry]:
+    """The files and folders in a folder, by name; none when it is not a folder. Raises RequestError."""
+    found = Tree(folder).entries("/".join(steps_of(path)))
+    return [entry for entry in found if entry.kind in (FILE, FOLDER) and not is_draft(entry.name)]

@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from phalanx import run_paths
-from phalanx.artifacts.trees import Tree
+from phalanx.artifacts.trees import FOLDER, Tree, TreeEntry
 from phalanx.errors import CallError
 from phalanx.registry.registry import Registry
 from phalanx.server import external_lifecycle
@@ -29,7 +29,7 @@ from phalanx.server.auth.model_visibility import ModelVisibility
 from phalanx.server.context import Context, Here
 from phalanx.server.http.bodies import stream_into
 from phalanx.server.http.file_responses import file_answer
-from phalanx.server.http.paths import FolderEntry, entries, new_inside, opened, steps_of
+from phalanx.server.http.paths import entries, new_inside, opened, steps_of
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.mlflow.calls import Call, ReplicaAddress, call
 from phalanx.server.mlflow.errors import MlflowError
@@ -88,11 +88,12 @@ def path_of(uri: str) -> tuple[str, str] | None:
     return (match[1], match[2].rstrip("/")) if match and match[1] != REGISTERED else None
 
 
-def file_rows(found: list[FolderEntry] | None, below: str) -> list[dict[str, Any]]:
+def file_rows(found: list[TreeEntry], below: str) -> list[dict[str, Any]]:
     rows = []
-    for entry in found or []:
-        row: dict[str, Any] = {"path": f"{below}/{entry.name}" if below else entry.name, "is_dir": entry.is_folder}
-        rows.append(row if entry.is_folder else {**row, "file_size": entry.size})
+    for entry in found:
+        is_folder = entry.kind == FOLDER
+        row: dict[str, Any] = {"path": f"{below}/{entry.name}" if below else entry.name, "is_dir": is_folder}
+        rows.append(row if is_folder else {**row, "file_size": entry.size})
     return rows
 
 

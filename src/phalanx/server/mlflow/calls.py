@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -187,7 +188,10 @@ def call(method: str, path: str, *, reads: bool = False) -> Callable[[Handler], 
 def integer(found: Any, name: str) -> int:
     """Integers come as numbers or as strings: JSON numbers do not hold 64 bits."""
     try:
-        number = int(found) if isinstance(found, int | str) and not isinstance(found, bool) else int(_whole(found))
+        is_whole = found.is_integer() if isinstance(found, float) else isinstance(found, int | str)
+        if not is_whole or isinstance(found, bool):
+            raise ValueError
+        number = int(found)
     except (ValueError, TypeError, OverflowError):
         raise MlflowError(
             f"Invalid value {truncated(found)} for parameter '{name}' supplied: expected an integer"
@@ -195,12 +199,6 @@ def integer(found: Any, name: str) -> int:
     if not -(2**63) <= number < 2**63:
         raise MlflowError(f"Invalid value {truncated(found)} for parameter '{name}' supplied: it has more than 64 bits")
     return number
-
-
-def _whole(found: Any) -> float:
-    if not isinstance(found, float) or not found.is_integer():
-        raise ValueError
-    return found
 
 
 def number(found: Any, name: str) -> float:
@@ -215,6 +213,10 @@ def number(found: Any, name: str) -> float:
 
 def milliseconds(seconds: float | None) -> int:
     return 0 if seconds is None or not math.isfinite(seconds) else round(seconds * 1000)
+
+
+def now_ms() -> int:
+    return round(time.time() * 1000)
 
 
 def page(call: Call, largest: int, usual: int) -> tuple[int, int]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from phalanx.server.http.responses import MLFLOW_CODES
+
 HTTP_STATUS = {
-    "RESOURCE_DOES_NOT_EXIST": 404,
+    **{code: status for status, code in MLFLOW_CODES.items()},
     "ENDPOINT_NOT_FOUND": 404,
-    "PERMISSION_DENIED": 403,
-    "RESOURCE_CONFLICT": 409,
     "INTERNAL_ERROR": 500,
-    "NOT_IMPLEMENTED": 501,
-    "TEMPORARILY_UNAVAILABLE": 503,
 }
 
 

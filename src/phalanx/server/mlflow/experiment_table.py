@@ -4,7 +4,6 @@ that (tags, a changed name, deletion, creation before any run) is in <home>/mlfl
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phalanx.atomic_files import write_atomic
-from phalanx.locks import locked
+from phalanx.errors import SystemFault
+from phalanx.server.auth.record_file import RecordFile
 from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
 
 DEFAULT_ID, DEFAULT_NAME, DEFAULT_PROJECT = "0", "Default", "default"
@@ -46,29 +45,27 @@ def _derived(project: str) -> MlflowExperiment:
     return MlflowExperiment(derived_id(project), name, project, {}, 0, 0)
 
 
+def _decoded(rows: dict[str, Any]) -> dict[str, MlflowExperiment]:
+    return {key: MlflowExperiment(**{**row, "id": key}) for key, row in rows.items()}
+
+
 class ExperimentTable:
     """The table. Changes by another server of the home are visible on the next access."""
 
     def __init__(self, home: Path) -> None:
-        self.path = home / "mlflow.json"
+        self.kept: RecordFile[dict[str, MlflowExperiment]] = RecordFile(
+            home / "mlflow.json", "experiments", _decoded, {}
+        )
         self.lock = threading.RLock()
-        self._rows: dict[str, MlflowExperiment] = {}
-        self._mark: tuple[int, ...] | None = None
         self._is_alone = False
 
     def rows(self) -> dict[str, MlflowExperiment]:
-        with self.lock:
-            mark = self._marked()
-            if mark != self._mark:
-                self._rows, self._mark = self._read(), mark
-            return self._rows
-
-    def _marked(self) -> tuple[int, ...] | None:
         try:
-            found = self.path.stat()
-        except OSError:
-            return None
-        return (found.st_mtime_ns, found.st_size, found.st_ino)
+            with self.lock:
+                return self.kept.rows()
+        except SystemFault:
+            message = f"{self.kept.path} is damaged: move it away to start with an empty one"
+            raise MlflowError(message, "INTERNAL_ERROR") from None
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -77,30 +74,17 @@ class ExperimentTable:
             if self._is_alone:
                 yield
                 return
-            with locked(self.path.with_suffix(".lock")):
+            with self.kept.alone():
                 self._is_alone = True
                 try:
                     yield
                 finally:
                     self._is_alone = False
 
-    def _read(self) -> dict[str, MlflowExperiment]:
-        try:
-            found = json.loads(self.path.read_bytes())["experiments"]
-            return {key: MlflowExperiment(**{**row, "id": key}) for key, row in found.items()}
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise MlflowError(
-                f"{self.path} is damaged: move it away to start with an empty one", "INTERNAL_ERROR"
-            ) from None
-
     def put(self, experiment: MlflowExperiment) -> MlflowExperiment:
         with self.alone():
             rows = {**self.rows(), experiment.id: experiment}
-            content = {"version": 1, "experiments": {key: row._asdict() for key, row in rows.items()}}
-            write_atomic(self.path, json.dumps(content, indent=1).encode())
-            self._rows, self._mark = rows, self._marked()
+            self.kept.write({key: row._asdict() for key, row in rows.items()})
         return experiment
 
     def of_project(self, project: str) -> MlflowExperiment:

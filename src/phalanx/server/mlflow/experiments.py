@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-from phalanx.server.mlflow.calls import Call, call, next_token, page
+from phalanx.server.mlflow.calls import Call, call, next_token, now_ms, page
 from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
 from phalanx.server.mlflow.experiment_table import (
     ExperimentTable,
@@ -157,20 +156,20 @@ def update(call: Call) -> dict[str, Any]:
     known = table(call).of_name(name, projects(call))
     if known is not None and known.id != found.id:
         raise MlflowError(f"Experiment '{name[:200]}' already exists.", "RESOURCE_ALREADY_EXISTS")
-    table(call).put(found._replace(name=name, updated=_now()))
+    table(call).put(found._replace(name=name, updated=now_ms()))
     return {}
 
 
 @call("POST", "experiments/delete")
 def delete(call: Call) -> dict[str, Any]:
     """Hide the experiment and its runs. Nothing is removed."""
-    table(call).put(changeable(call)._replace(is_deleted=True, updated=_now()))
+    table(call).put(changeable(call)._replace(is_deleted=True, updated=now_ms()))
     return {}
 
 
 @call("POST", "experiments/restore")
 def restore(call: Call) -> dict[str, Any]:
-    table(call).put(changeable(call)._replace(is_deleted=False, updated=_now()))
+    table(call).put(changeable(call)._replace(is_deleted=False, updated=now_ms()))
     return {}
 
 
@@ -181,7 +180,7 @@ def set_tag(call: Call) -> dict[str, Any]:
         return {}  # a run does not change its project
     with table(call).alone():
         found = changeable(call)
-        table(call).put(found._replace(tags={**found.tags, key: value}, updated=_now()))
+        table(call).put(found._replace(tags={**found.tags, key: value}, updated=now_ms()))
     return {}
 
 
@@ -192,9 +191,5 @@ def delete_tag(call: Call) -> dict[str, Any]:
         found = changeable(call)
         if key not in found.tags:
             raise not_found(f"No tag with name: {truncated(key)} in experiment with id {found.id}")
-        table(call).put(found._replace(tags={k: v for k, v in found.tags.items() if k != key}, updated=_now()))
+        table(call).put(found._replace(tags={k: v for k, v in found.tags.items() if k != key}, updated=now_ms()))
     return {}
-
-
-def _now() -> int:
-    return round(time.time() * 1000)

@@ -9,7 +9,6 @@ import json
 import math
 import re
 import secrets
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,13 +16,13 @@ from typing import Any
 
 from phalanx import run_paths
 from phalanx.artifacts.trees import FILE, Tree
-from phalanx.atomic_files import write_atomic
+from phalanx.atomic_files import read_json, write_atomic
 from phalanx.server import external_lifecycle
 from phalanx.server.auth.model_visibility import ModelVisibility
 from phalanx.server.http.paths import entries, steps_of
 from phalanx.server.labels import HIDDEN
 from phalanx.server.mlflow.artifacts import file_rows
-from phalanx.server.mlflow.calls import Call, call, next_token, page
+from phalanx.server.mlflow.calls import Call, call, next_token, now_ms, page
 from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
 from phalanx.server.mlflow.experiments import asked_for, parts, table
 from phalanx.server.mlflow.filters import Condition, conditions, holds, identifier
@@ -46,11 +45,9 @@ def file_of(call: Call, run_id: str) -> Path:
 
 
 def read_all(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        found = json.loads(path.read_bytes())["models"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    found = read_json(path)
+    models = found.get("models") if isinstance(found, dict) else None
+    return models if isinstance(models, dict) else {}
 
 
 def write(path: Path, models: Mapping[str, Mapping[str, Any]]) -> None:
@@ -71,13 +68,9 @@ def change(call: Call, model_id: str, **changes: Any) -> dict[str, Any]:
     run = call.own_run(read(call, model_id)["run_id"])
     with call.here.run_writers.of(run.id):
         models = read_all(file_of(call, run.id))
-        models[model_id] = {**models[model_id], **changes, "updated": _now()}
+        models[model_id] = {**models[model_id], **changes, "updated": now_ms()}
         write(file_of(call, run.id), models)
         return models[model_id]
-
-
-def _now() -> int:
-    return round(time.time() * 1000)
 
 
 @call("POST", "logged-models")
@@ -90,7 +83,7 @@ def create(call: Call) -> dict[str, Any]:
     check_live(call, run)
     model_id = f"m-{run.id}-{secrets.token_hex(8)}"
     folder = f"{re.sub(r'[^A-Za-z0-9_-]+', '-', name)[:60]}/{model_id}"
-    now = _now()
+    now = now_ms()
     model = {
         "model_id": model_id,
         "run_id": run.id,
@@ -265,32 +258,26 @@ def search(call: Call) -> dict[str, Any]:
     wanted = conditions(call.text("filter", needed=False))
     datasets = [(one.text("dataset_name"), one.text("dataset_digest", needed=False)) for one in parts(call, "datasets")]
     found = [
-        (model, run)
-        for model, run in _models_of(call)
-        if all(_fits(condition, model, datasets) for condition in wanted)
+        model
+        for model in _models_of(call)
+        if all(holds(one, _value(model, one.entity, one.key, datasets)) for one in wanted)
     ]
-    found.sort(key=lambda one: -one[0]["created"])
+    found.sort(key=lambda model: -model["created"])
     for order in reversed(parts(call, "order_by")):
         entity, key = identifier(order.text("field_name", 500))
         ascending = order.fields.get("ascending") is not False
-        having = [one for one in found if _value(one[0], entity, key, []) is not None]
-        lacking = [one for one in found if _value(one[0], entity, key, []) is None]
-        having.sort(key=lambda one: _value(one[0], entity, key, []), reverse=not ascending)
+        having = [model for model in found if _value(model, entity, key, []) is not None]
+        lacking = [model for model in found if _value(model, entity, key, []) is None]
+        having.sort(key=lambda model: _value(model, entity, key, []), reverse=not ascending)
         found = having + lacking
     more = {"next_page_token": next_token(offset + most)} if offset + most < len(found) else {}
-    return {"models": [row(call, model) for model, _ in found[offset : offset + most]], **more}
+    return {"models": [row(call, model) for model in found[offset : offset + most]], **more}
 
 
-def _models_of(call: Call) -> Iterator[tuple[dict[str, Any], Run]]:
+def _models_of(call: Call) -> Iterator[dict[str, Any]]:
     has_some = Condition("tag", HAS_MODELS, "IS NOT NULL", None)
     for run in find_runs(call.here.store, asked_for(call), [has_some], [], limit=MOST_FOUND):
-        for model in read_all(file_of(call, run.id)).values():
-            if not model.get("deleted"):
-                yield model, run
-
-
-def _fits(condition: Condition, model: Mapping[str, Any], datasets: list[tuple[str, str]]) -> bool:
-    return holds(condition, _value(model, condition.entity, condition.key, datasets))
+        yield from (model for model in read_all(file_of(call, run.id)).values() if not model.get("deleted"))
 
 
 def _value(model: Mapping[str, Any], entity: str, key: str, datasets: list[tuple[str, str]]) -> Any:

@@ -36,8 +36,8 @@ def visible(call: Call) -> ModelVisibility:
     return ModelVisibility(call.here.store, call.sees())
 
 
-def model_of(call: Call, name: str | None = None) -> Model:
-    name = call.text("name", 300) if name is None else name
+def model_of(call: Call) -> Model:
+    name = call.text("name", 300)
     found = visible(call).model(name)
     if found is None:
         raise not_found(f"Registered Model with name={truncated(name)} not found")

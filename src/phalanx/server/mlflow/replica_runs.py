@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from phalanx.atomic_files import write_atomic
+from phalanx.atomic_files import read_json, write_atomic
 from phalanx.server.mlflow.calls import Call
 from phalanx.server.mlflow.run_writes import note_labels, place
 from phalanx.server.mlflow.views import NAME, NOTE, USER
@@ -20,10 +20,8 @@ NESTED = "mlflow.parentRunId"
 
 
 def is_over(folder: Path) -> bool:
-    try:
-        return bool(json.loads((folder / FILE).read_bytes())["is_over"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    found = read_json(folder / FILE)
+    return isinstance(found, dict) and bool(found.get("is_over"))
 
 
 def taken(call: Call, tags: Mapping[str, str]) -> Run | None:

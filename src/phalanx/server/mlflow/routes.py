@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
 
 from phalanx.errors import CallError, StoreError, SystemFault, is_transient
 from phalanx.server.auth.credentials import identity_of
-from phalanx.server.context import Context, Here
-from phalanx.server.http.bodies import json_bytes, json_object
+from phalanx.server.context import Here
+from phalanx.server.http.bodies import JsonBody, json_object
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.mlflow import artifacts, experiments, logged_models, metrics, models, runs, tracking
-from phalanx.server.mlflow.calls import CALLS, Call, CallHandler, ReplicaAddress
+from phalanx.server.mlflow.calls import CALLS, Call, CallHandler
 from phalanx.server.mlflow.errors import MlflowError
 from phalanx.server.mlflow.replica_prefix import PrefixAddress
 from phalanx.server.policy import PREFIXES
@@ -36,13 +36,14 @@ INFO = {
 router = APIRouter(include_in_schema=False)
 
 
-def _answer(path: str, request: Request, here: Context, replica: ReplicaAddress | None, body: bytes) -> Response:
+def answer(path: str, request: Request, here: Here, replica: PrefixAddress, body: JsonBody) -> Response:
     try:
         entry, steps = entry_of(request.method, path)
         fields = _query(request) if request.method == "GET" else json_object(body)
-        return JsonResponse(
-            entry.handler(_permitted(entry, Call(here, identity_of(request.scope), fields, replica, steps)))
-        )
+        call = Call(here, identity_of(request.scope), fields, replica, steps)
+        if not entry.reads:
+            call.check_edits_some()  # in addition to the checks of the call itself
+        return JsonResponse(entry.handler(call))
     except MlflowError as fault:
         return JsonResponse(fault.body(), fault.status)
     except (CallError, SystemFault, RequestError) as fault:
@@ -87,24 +88,10 @@ def _patterns() -> dict[int, list[tuple[str, tuple[int, ...]]]]:
 _PATTERNS = _patterns()
 
 
-def _permitted(entry: CallHandler, call: Call) -> Call:
-    """Reject writing calls from read-only callers here, in addition to the checks of the call itself."""
-    if not entry.reads:
-        call.check_edits_some()
-    return call
-
-
 def _query(request: Request) -> dict[str, Any]:
     names = list(dict.fromkeys(request.query_params.keys()))
     lists = {name: request.query_params.getlist(name) for name in names}
     return {name: values[0] if len(values) == 1 else values for name, values in lists.items()}
-
-
-JsonBytes = Annotated[bytes, Depends(json_bytes)]
-
-
-def plain(path: str, request: Request, here: Here, replica: PrefixAddress, body: JsonBytes) -> Response:
-    return _answer(path, request, here, replica, body)
 
 
 def server_info(_: PrefixAddress) -> Response:
@@ -121,10 +108,10 @@ def health(_: PrefixAddress) -> Response:
 
 for prefix in PREFIXES:
     for api in ("/api/2.0", "/ajax-api/2.0"):
-        router.add_api_route(f"{prefix}{api}/mlflow/{{path:path}}", plain, methods=METHODS)
+        router.add_api_route(f"{prefix}{api}/mlflow/{{path:path}}", answer, methods=METHODS)
     for api in ("/api/3.0", "/ajax-api/3.0"):
         router.add_api_route(f"{prefix}{api}/mlflow/server-info", server_info, methods=["GET"])
-        router.add_api_route(f"{prefix}{api}/mlflow/{{path:path}}", plain, methods=METHODS)
-    for address, answer in (("version", version), ("health", health)):
-        router.add_api_route(f"{prefix}/{address}", answer, methods=["GET"])
+        router.add_api_route(f"{prefix}{api}/mlflow/{{path:path}}", answer, methods=METHODS)
+    for address, show in (("version", version), ("health", health)):
+        router.add_api_route(f"{prefix}/{address}", show, methods=["GET"])
     artifacts.add_routes(router, prefix)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from phalanx.server import external_lifecycle
 from phalanx.server.labels import DELETED, PARENT
 from phalanx.server.mlflow import replica_runs
-from phalanx.server.mlflow.calls import Call, call, next_token, page
+from phalanx.server.mlflow.calls import Call, call, next_token, now_ms, page
 from phalanx.server.mlflow.errors import MlflowError, truncated
 from phalanx.server.mlflow.experiments import asked_for, by_id, own, parts, table, view_type
 from phalanx.server.mlflow.filters import conditions, sortings
@@ -109,7 +108,7 @@ def delete(call: Call) -> dict[str, Any]:
     """Hide the run from MLflow's clients. `phalanx rm` removes it."""
     run = call.own_run()
     with call.here.run_writers.of(run.id):
-        note_labels(call, run, {DELETED: str(round(time.time() * 1000))})
+        note_labels(call, run, {DELETED: str(now_ms())})
     return {}
 
 

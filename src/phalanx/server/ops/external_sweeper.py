@@ -3,11 +3,11 @@ whose process cannot be seen."""
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
 from phalanx import run_paths
+from phalanx.atomic_files import read_json
 from phalanx.ends import Cause, cause_of
 from phalanx.errors import CallError
 from phalanx.home.home import Home
@@ -56,7 +56,5 @@ class ExternalRunSweeper:
 
 
 def _has_process(attempt: Path) -> bool:
-    try:
-        return bool(json.loads((attempt / run_paths.AGENT).read_bytes())["pid"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    found = read_json(attempt / run_paths.AGENT)
+    return isinstance(found, dict) and bool(found.get("pid"))

@@ -12,9 +12,9 @@ from phalanx.insight.comparison import code_entries, compare, environment_entrie
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.responses import JsonResponse
 from phalanx.server.routes.charts import MOST_RUNS, visible_runs
-from phalanx.server.rows import run_row
 from phalanx.server.run_environment import without_secrets
 from phalanx.store import Run
+from phalanx.store.rows import run_row
 
 LONGEST_VALUE = 1_000
 MOST_ROWS = 10_000

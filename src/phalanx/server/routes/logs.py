@@ -12,7 +12,6 @@ from phalanx.insight.run_failures import read_failures
 from phalanx.logs import cursors
 from phalanx.logs.cursors import MOST_LOGS, Cursor
 from phalanx.logs.first_error import Excerpt
-from phalanx.logs.fold import FoldedLine
 from phalanx.logs.lines import LogLine
 from phalanx.logs.replica_logs import LogSource, log_sources
 from phalanx.logs.search import search
@@ -24,6 +23,7 @@ from phalanx.store import Run
 MOST_LINES = 5_000
 MOST_SEARCHED = 64 << 20
 ERROR_BYTES = 8 << 20  # bytes at the end of logs that are searched for an error
+FAILURE = ("replica", "rank", "at", "cause", "message")
 _LATER = 20  # shown replicas that failed after the first
 
 AttemptNumber = Annotated[int | None, Query(ge=1, le=10**8, description="default: the newest")]
@@ -100,7 +100,7 @@ def _window_row(chosen: LogSelection, window: Window) -> dict[str, Any]:
     at_end = not any(log.has_more(offset) for log, offset in zip(merged.each, window.last, strict=True))
     return {
         "attempt": merged.attempt,
-        "lines": [_line_row(item) for item in lines],
+        "lines": [_line_row(item.line, replicas=item.replicas) for item in lines],
         "first": cursors.of_offsets(merged, window.first, lines[0].line if lines else None).text(),
         "last": cursors.of_offsets(merged, window.last, lines[-1].line if lines else None).text(),
         "at_start": not any(window.first),
@@ -110,19 +110,14 @@ def _window_row(chosen: LogSelection, window: Window) -> dict[str, Any]:
     }
 
 
-def _line_row(item: FoldedLine) -> dict[str, Any]:
-    row = _plain_row(item.line)
-    row["replicas"] = item.replicas
-    return row
-
-
-def _plain_row(line: LogLine) -> dict[str, Any]:
+def _line_row(line: LogLine, **more: Any) -> dict[str, Any]:
     return {
         "at": round(line.at, 3),
         "replica": line.replica,
         "rank": line.rank,
         "text": line.text,
         "cursor": cursors.of_line(line).text(),
+        **more,
     }
 
 
@@ -154,7 +149,7 @@ def search_lines(  # noqa: PLR0913 - each is a parameter of the query
     if found.next is not None:
         name, offset = found.next
         following = Cursor(chosen.merged.attempt, 0, offset, offset, name).text()
-    rows = [_plain_row(line) for line in found.lines]
+    rows = [_line_row(line) for line in found.lines]
     return JsonResponse({"found": rows, "next": following, "searched_bytes": found.size, "left_out": chosen.left_out})
 
 
@@ -175,25 +170,14 @@ def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> 
     excerpts = (merged.first_error(each.number, share, or_end=False) for each in merged.each)
     hits = [hit for hit in excerpts if hit.error is not None]
     first = min(hits, key=lambda hit: hit.lines[hit.error or 0].at, default=Excerpt((), None))
-    no_failure: dict[str, Any] = {
-        "replica": None,
-        "rank": None,
-        "at": None,
-        "cause": None,
-        "message": None,
-        "later": [],
-    }
-    return JsonResponse({"attempt": merged.attempt, **no_failure, **_excerpt_row(first)})
+    no_failure = dict.fromkeys(FAILURE)
+    return JsonResponse({"attempt": merged.attempt, **no_failure, "later": [], **_excerpt_row(first)})
 
 
 def _failure_row(failures: Sequence[ReplicaFailure]) -> dict[str, Any]:
     first, *later = failures
     return {
-        "replica": first.replica,
-        "rank": first.rank,
-        "at": first.at,
-        "cause": first.cause,
-        "message": first.message,
+        **{name: getattr(first, name) for name in FAILURE},
         "later": [
             {"replica": other.replica, "after_s": round(other.at - first.at, 3), "message": other.message}
             for other in later[:_LATER]
@@ -202,7 +186,7 @@ def _failure_row(failures: Sequence[ReplicaFailure]) -> dict[str, Any]:
 
 
 def _excerpt_row(excerpt: Excerpt) -> dict[str, Any]:
-    return {"lines": [_plain_row(line) for line in excerpt.lines], "error": excerpt.error}
+    return {"lines": [_line_row(line) for line in excerpt.lines], "error": excerpt.error}
 
 
 def _chosen(here: Context, run_id: str, names: Sequence[str] | None, attempt: int | None) -> LogSelection:

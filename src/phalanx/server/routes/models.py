@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -35,25 +36,17 @@ def show_model(name: str, here: Here, caller: Caller) -> JsonResponse:
     model = index.model(name)
     if model is None:
         raise RequestError(404, f"there is no model {name[:100]!r}", "GET /api/v1/models lists all models")
-    versions = [_version_row(version) for version in index.versions(name)]
+    versions = [_row(version) for version in index.versions(name)]
     return JsonResponse(
-        {**_model_row(model), "versions": versions, "events": [_event_row(row) for row in index.events(name)]}
+        {**_model_row(model), "versions": versions, "events": [_row(row) for row in index.events(name)]}
     )
 
 
+def _row(record: Model | ModelVersion | ModelEvent) -> dict[str, Any]:
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value for name, value in record._asdict().items()
+    }
+
+
 def _model_row(model: Model) -> dict[str, Any]:
-    times = {"created_at": model.created_at.isoformat(), "updated_at": model.updated_at.isoformat()}
-    return {**model._asdict(), **times, "labels": _labels(model), "aliases": dict(model.aliases)}
-
-
-def _labels(model: Model) -> dict[str, str]:
-    return {name: text for name, text in model.labels.items() if name != PROJECTS}
-
-
-def _version_row(version: ModelVersion) -> dict[str, Any]:
-    times = {"created_at": version.created_at.isoformat(), "updated_at": version.updated_at.isoformat()}
-    return {**version._asdict(), **times, "aliases": list(version.aliases)}
-
-
-def _event_row(event: ModelEvent) -> dict[str, Any]:
-    return {**event._asdict(), "at": event.at.isoformat()}
+    return {**_row(model), "labels": {name: text for name, text in model.labels.items() if name != PROJECTS}}

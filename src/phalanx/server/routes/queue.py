@@ -19,8 +19,9 @@ from phalanx.server.auth.identities import Role
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse
-from phalanx.server.rows import run_row, waits_for
+from phalanx.server.rows import waits_for
 from phalanx.store import Run
+from phalanx.store.rows import run_row
 from phalanx.stored_plan import PlanDamaged, read_plan
 
 QUEUED = ("created", "resuming", "warning")
@@ -37,16 +38,15 @@ def show_queue(request: Request, here: Here, caller: Caller) -> JsonResponse:
     """The active runs in start order; for waiting ones the position in their queue, what they wait for and what they
     request. `count` is the total."""
     active = _active(request, here)
-    shares = CapacityRequests(here.home, request.app.state.shares)
     room = _machine(request)[0]
-    used = _used(active, shares)
+    used = _used(active, request, here)
     places = _places(active)
     visible = caller.projects(Role.VIEWER)
     shown = [run for run in active if visible is None or run.project in visible]
     reasons = waits_for(here.store, shown[:MOST_SHOWN])
     rows = []
     for run in shown[:MOST_SHOWN]:
-        place, asked = places.get(run.id), shares.of(run)
+        place, asked = places.get(run.id), _requested(run, request, here)
         why = reasons.get(run.id) or (_why(run, place, asked, used, room) if place is not None else None)
         rows.append({**run_row(run), "place": place, "waits_for": why, "asked": _share_row(asked)})
     return JsonResponse({"runs": rows, "count": len(shown), "schedules": somebody_schedules(here.home)})
@@ -56,7 +56,7 @@ def show_queue(request: Request, here: Here, caller: Caller) -> JsonResponse:
 def show_machine(request: Request, here: Here, caller: Caller) -> JsonResponse:
     """The capacity of the server's machine, and what is free according to the runs' requests."""
     room, gpus = _machine(request)
-    used = _used(_active(request, here), CapacityRequests(here.home, request.app.state.shares))
+    used = _used(_active(request, here), request, here)
     free = {name: max(0.0, amount) for name, amount in _share_row(_less(room, used)).items()}
     disk = shutil.disk_usage(here.home.path)
     answer: dict[str, Any] = {
@@ -74,21 +74,17 @@ def show_machine(request: Request, here: Here, caller: Caller) -> JsonResponse:
     return JsonResponse(answer)
 
 
-class CapacityRequests:
-    """The requests of runs on this machine, from their plans."""
+def _requested(run: Run, request: Request, here: Context) -> Capacity:
+    """The request of a run, from its plan."""
 
-    def __init__(self, home: Home, kept: CachedResponse[Capacity]) -> None:
-        self.home = home
-        self.kept = kept
-
-    def of(self, run: Run) -> Capacity:
-        return self.kept.get(run.id, PLANS_S, lambda: self._read(run))
-
-    def _read(self, run: Run) -> Capacity:
+    def read() -> Capacity:
         try:
-            return requested_by(read_plan(self.home.run(run.id).path))
+            return requested_by(read_plan(here.home.run(run.id).path))
         except (OSError, PlanDamaged):
             return NOTHING
+
+    kept: CachedResponse[Capacity] = request.app.state.shares
+    return kept.get(run.id, PLANS_S, read)
 
 
 def _active(request: Request, here: Context) -> list[Run]:
@@ -102,12 +98,12 @@ def _machine(request: Request) -> tuple[Capacity, tuple[str, ...]]:
     return machine.get("here", MACHINE_S, this_machine)
 
 
-def _used(active: list[Run], shares: CapacityRequests) -> Capacity:
+def _used(active: list[Run], request: Request, here: Context) -> Capacity:
     """Capacity used by runs on this machine that have left the queue."""
     used = NOTHING
     for run in active:
         if run.status not in QUEUED and run.backend in LOCAL_BACKENDS:
-            used += shares.of(run)
+            used += _requested(run, request, here)
     return used
 
 

@@ -16,16 +16,9 @@ from phalanx.server.http.fields import LONGEST_TEXT, mapping, string_list, text,
 from phalanx.server.http.paths import check_run_id
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import EncodedJsonResponse, JsonResponse, RequestError, encoded
-from phalanx.server.rows import (
-    artifact_row,
-    replica_row,
-    run_row,
-    status_row,
-    summary_rows,
-    waiting_row,
-    waiting_rows,
-)
+from phalanx.server.rows import artifact_row, summary_rows, waiting_row, waiting_rows
 from phalanx.store import Run
+from phalanx.store.rows import replica_row, run_row, status_row
 from phalanx.tracking import external_folder
 
 COLUMNS_S = 5.0  # seconds that column names are cached: computing them reads all runs
@@ -190,7 +183,7 @@ def finish_run(run_id: str, body: JsonBody, here: Here) -> JsonResponse:
 def beat(run_id: str, here: Here) -> JsonResponse:
     """Heartbeat of a run that the caller executes."""
     run = external_lifecycle.check(here.find(run_id))
-    external_lifecycle.heartbeat(here.home, run)
+    external_lifecycle.heartbeat(here, run)
     stop = here.home.run(run.id).stop_reason()
     return JsonResponse({"status": run.status, "stop": stop})
 

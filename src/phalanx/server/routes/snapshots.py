@@ -88,8 +88,20 @@ class Uploads:
         finally:
             shutil.rmtree(draft, ignore_errors=True)  # exists only after a failure
 
-    def claim(self, snapshot_id: str, who: str) -> SnapshotClaim:
-        """Take a snapshot for one run. Raises RequestError."""
+    def take(self, snapshot_id: str, who: str, target: Path) -> None:
+        """Move the code of a snapshot into the folder of a run; if that fails, the snapshot stays. Raises RequestError,
+        OSError."""
+        claimed = self.claim(snapshot_id, who)
+        try:
+            (claimed / "code").rename(target)
+        except OSError:
+            with suppress(OSError):
+                claimed.rename(self.folder / snapshot_id)
+            raise
+        shutil.rmtree(claimed, ignore_errors=True)
+
+    def claim(self, snapshot_id: str, who: str) -> Path:
+        """Reserve a snapshot for one run. Raises RequestError."""
         refusal = RequestError(
             404,
             "there is no such snapshot, or it is no longer available",
@@ -105,22 +117,4 @@ class Uploads:
             place.rename(claimed)
         except (OSError, ValueError, LookupError, TypeError):
             raise refusal from None
-        return SnapshotClaim(claimed, place)
-
-
-class SnapshotClaim:
-    """A snapshot reserved for this request. Returned unless its code was taken."""
-
-    def __init__(self, claimed: Path, place: Path) -> None:
-        self.claimed = claimed
-        self.place = place
-
-    def take(self, target: Path) -> None:
-        (self.claimed / "code").rename(target)
-
-    def settle(self) -> None:
-        if (self.claimed / "code").is_dir():
-            with suppress(OSError):
-                self.claimed.rename(self.place)
-        else:
-            shutil.rmtree(self.claimed, ignore_errors=True)
+        return claimed

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -21,9 +21,9 @@ from phalanx.server.http.bodies import JsonBody, json_object
 from phalanx.server.http.fields import LONGEST_TEXT, flag, mapping, string_list, text
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.routes.snapshots import Uploads
-from phalanx.server.rows import run_row
 from phalanx.server.run_environment import environment_for_runs
 from phalanx.spec.quantities import seconds
+from phalanx.store.rows import run_row
 from phalanx.submission.checks import check_priority, check_project, check_text
 from phalanx.submission.model import CodeSource, PreparedRun, Remark, Submission
 from phalanx.submission.provenance import record
@@ -95,7 +95,8 @@ def recording(home: Home, prepared: PreparedRun) -> BackgroundTask:
 def read_submission(wanted: Mapping[str, Any], project: str, home: Home, caller: Identity) -> Submission:
     """Raises RequestError, CallError, SpecErrors."""
     files, params, git = _files(wanted), _params(wanted), _git(wanted)
-    put_code = _put_code(home, text(wanted, "code", 100), caller)
+    snapshot = text(wanted, "code", 100)
+    put_code = partial(Uploads(home).take, snapshot, caller.name) if snapshot else None
     loaded, tree = load(files, params)
     return Submission(
         spec=loaded,
@@ -116,21 +117,6 @@ def read_submission(wanted: Mapping[str, Any], project: str, home: Home, caller:
         is_unchecked=flag(wanted, "unchecked"),
         may_install=False,
     )
-
-
-def _put_code(home: Home, snapshot: str, caller: Identity) -> Callable[[Path], None] | None:
-    """Moves a snapshot that was sent before into the folder of a run."""
-    if not snapshot:
-        return None
-
-    def put(folder: Path) -> None:
-        claim = Uploads(home).claim(snapshot, caller.name)
-        try:
-            claim.take(folder)
-        finally:
-            claim.settle()
-
-    return put
 
 
 def _files(wanted: Mapping[str, Any]) -> list[tuple[str, bytes]]:

@@ -18,9 +18,15 @@ from phalanx.insight.stragglers import ReplicaProgress, progress_of, progress_ro
 from phalanx.server.context import Context, Here
 from phalanx.server.http.responses import JsonResponse
 from phalanx.store import ReplicaRecord, Run
+from phalanx.store.rows import replica_row
 from phalanx.store.series.replica_steps import ReplicaSteps
 from phalanx.stored_plan import PlanDamaged, PlannedReplica, read_plan
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
+
+SHOWN = (
+    *("name", "role", "index", "rank", "host", "status", "reason", "cause", "code", "signal"),
+    *("started_at", "finished_at"),
+)
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 
@@ -122,27 +128,10 @@ def first_failure(facts: Mapping[str, Any], replicas: Sequence[ReplicaRecord], a
         "why": failure.get("why", ""),
         "advice": failure.get("advice", ""),
         "lines": failure.get("lines", []),
-        "at": _time(culprit.finished_at) if culprit else None,
+        "at": culprit.finished_at.isoformat() if culprit and culprit.finished_at else None,
     }
 
 
 def _row(replica: ReplicaRecord, progress: ReplicaProgress | None) -> dict[str, Any]:
-    return {
-        "name": replica.name,
-        "role": replica.role,
-        "index": replica.number,
-        "rank": replica.rank,
-        "host": replica.host,
-        "status": replica.status,
-        "reason": replica.reason,
-        "cause": replica.cause,
-        "code": replica.code,
-        "signal": replica.signal,
-        "started_at": _time(replica.started_at),
-        "finished_at": _time(replica.finished_at),
-        **progress_row(progress),
-    }
-
-
-def _time(time: datetime | None) -> str | None:
-    return time.isoformat() if time is not None else None
+    row = replica_row(replica)
+    return {**{name: row[name] for name in SHOWN}, **progress_row(progress)}

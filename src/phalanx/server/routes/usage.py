@@ -12,9 +12,8 @@ from phalanx import run_paths
 from phalanx.ends import read_end
 from phalanx.errors import CallError, PhalanxError
 from phalanx.home.home import Home
-from phalanx.insight.advice import Advice, RoleAdvice, Sizing
+from phalanx.insight.advice import RoleAdvice, Sizing
 from phalanx.insight.samples import GpuSample, ProcessSamples, UsageInterval, read_notes, recorded
-from phalanx.insight.usage import ReplicaUsage
 from phalanx.server.context import Here
 from phalanx.server.http.paths import REPLICA_NAME
 from phalanx.server.http.response_cache import CachedResponse
@@ -73,19 +72,23 @@ def use_data(home: Home, run: Run) -> dict[str, Any]:
         row = advice_row(found.advice, None)
         row["caveats"].append(str(fault))
     roles = [_role(role) for role in found.advice.roles]
-    return {"roles": roles, "sentences": list(_sentences(found.advice)), "advice": row}
-
-
-def _sentences(advice: Advice) -> list[str]:
-    return [*advice.caveats, *(remark for role in advice.roles for remark in role.remarks)]
+    sentences = [*found.advice.caveats, *(remark for role in found.advice.roles for remark in role.remarks)]
+    return {"roles": roles, "sentences": sentences, "advice": row}
 
 
 def _role(role: RoleAdvice) -> dict[str, Any]:
+    uses = list(role.group.uses.values())
+    held = sum(use.held_s for use in uses)
+    memory = sum(use.memory_mean_mib * use.held_s for use in uses) / held if held else None
     return {
         "role": role.group.role,
         "names": role.group.names,
         "count": len(role.group.indices),
-        "resources": [_cpu(role), _memory(role), *_gpus(role)],
+        "resources": [
+            _resource(role, "cpu", "cores", role.cpu, mean=role.cores_mean, p95=role.cpu.used),
+            _resource(role, "memory", "MiB", role.memory, mean=memory, peak=role.memory.used),
+            *_gpus(role),
+        ],
     }
 
 
@@ -103,17 +106,6 @@ def _resource(role: RoleAdvice, name: str, unit: str, sizing: Sizing, **used: fl
         "idle_hours": sizing.idle_hours,
         "advice": sizing.advised,
     }
-
-
-def _cpu(role: RoleAdvice) -> dict[str, Any]:
-    return _resource(role, "cpu", "cores", role.cpu, mean=role.cores_mean, p95=role.cpu.used)
-
-
-def _memory(role: RoleAdvice) -> dict[str, Any]:
-    uses: Sequence[ReplicaUsage] = list(role.group.uses.values())
-    held = sum(use.held_s for use in uses)
-    mean = sum(use.memory_mean_mib * use.held_s for use in uses) / held if held else None
-    return _resource(role, "memory", "MiB", role.memory, mean=mean, peak=role.memory.used)
 
 
 def _gpus(role: RoleAdvice) -> list[dict[str, Any]]:
