@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, printable, table
 from phalanx.cli.render.tables import status_text
 from phalanx.errors import CallError, path_error
 
@@ -46,22 +46,21 @@ def command(runs: tuple[str, ...], is_applied: bool, output: str | None, force: 
 
     RUN is an id, the first characters of an id, or a name. The original file is never changed.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import require_local_home, selected_server
+    from phalanx.cli.workspace.base import require_local_home, selected_server
 
-        if not runs:
-            raise CallError("name at least one run: `phalanx ps` lists them")
-        server = selected_server()
-        if server is not None and not (is_applied or output is not None):
-            _print(_advised_there(server, runs, as_json=as_json), {}, as_json=as_json)
-            return
-        require_local_home("a copy of the file is written")
-        found = _advised_here(runs)
-        targets = _targets(found, output, force=force) if is_applied or output is not None else {}
-        for run, _, document in found:
-            if document is not None and run.id in targets:
-                write_copy(targets[run.id], document, f"{MARK}, from run {run.id}", force=force)
-        _print(found, targets, as_json=as_json)
+    if not runs:
+        raise CallError("name at least one run: `phalanx ps` lists them")
+    server = selected_server()
+    if server is not None and not (is_applied or output is not None):
+        _print(_advised_there(server, runs, as_json=as_json), {}, as_json=as_json)
+        return
+    require_local_home("a copy of the file is written")
+    found = _advised_here(runs)
+    targets = _targets(found, output, force=force) if is_applied or output is not None else {}
+    for run, _, document in found:
+        if document is not None and run.id in targets:
+            write_copy(targets[run.id], document, f"{MARK}, from run {run.id}", force=force)
+    _print(found, targets, as_json=as_json)
 
 
 def _advised_here(names: Sequence[str]) -> list[AdvisedRun]:

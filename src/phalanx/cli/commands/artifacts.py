@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, printable, table
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -25,29 +25,28 @@ Sharers = Mapping[str, Sequence[str]] | None  # digest -> runs with that content
 @json_option
 def command(run: str | None, project: str | None, as_json: bool) -> None:
     """List the artifacts and models that a run or project logged, and other runs with the same content."""
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
+    from phalanx.cli.workspace.base import open_workspace
 
-        if (run is None) == (project is None):
-            raise CallError("name either a run or a --project")
-        with open_workspace(quiet=as_json) as place:
-            if run is not None:
-                found = place.rows.artifacts(place.rows.find(run).id)
-            else:
-                found = place.artifacts_of(str(project), MOST + 1)
-            sharers = place.sharers(found)
-        more, found = len(found) > MOST and project is not None, found[:MOST] if project is not None else found
-        if as_json:
-            print_json({"ok": True, "artifacts": [artifact_row(row, sharers) for row in found], "more": more})
-            return
-        if not found:
-            click.echo("No artifacts. Training code logs one with `phalanx.tracking.artifact(path)`.")
-            return
-        head = ["RUN", "TYPE", "NAME", "SIZE", "SHA-256", *(["ALSO IN"] if sharers is not None else [])]
-        for line in table([head, *(_row(row, sharers) for row in found)]):
-            click.echo(line)
-        if more:
-            click.echo(f"only the first {MOST} are listed: name a run to see all of its artifacts")
+    if (run is None) == (project is None):
+        raise CallError("name either a run or a --project")
+    with open_workspace(quiet=as_json) as place:
+        if run is not None:
+            found = place.rows.artifacts(place.rows.find(run).id)
+        else:
+            found = place.artifacts_of(str(project), MOST + 1)
+        sharers = place.sharers(found)
+    more, found = len(found) > MOST and project is not None, found[:MOST] if project is not None else found
+    if as_json:
+        print_json({"ok": True, "artifacts": [artifact_row(row, sharers) for row in found], "more": more})
+        return
+    if not found:
+        click.echo("No artifacts. Training code logs one with `phalanx.tracking.artifact(path)`.")
+        return
+    head = ["RUN", "TYPE", "NAME", "SIZE", "SHA-256", *(["ALSO IN"] if sharers is not None else [])]
+    for line in table([head, *(_row(row, sharers) for row in found)]):
+        click.echo(line)
+    if more:
+        click.echo(f"only the first {MOST} are listed: name a run to see all of its artifacts")
 
 
 def _others(artifact: Artifact, sharers: Sharers) -> list[str] | None:

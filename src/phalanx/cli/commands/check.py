@@ -9,7 +9,7 @@ import click
 
 from phalanx.cli.options import file_options, json_option, parse_params, read_files
 from phalanx.cli.render.backend_verdict import print_advice, print_note, verdict_of
-from phalanx.cli.render.output import FILE_IS_WRONG, print_errors, print_json, print_notes, printable, report_errors
+from phalanx.cli.render.output import FILE_IS_WRONG, print_errors, print_json, print_notes, printable
 
 if TYPE_CHECKING:
     from phalanx.plan import Plan
@@ -54,21 +54,20 @@ def command(
 
     Exit codes: 0 valid file, 1 invalid file, 2 invalid call.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.render.plan_summary import all_notes, plan_of, summarise
+    from phalanx.cli.render.plan_summary import all_notes, plan_of, summarise
 
-        loaded, tree = load_with_tree(files, params)
-        made = plan_of(loaded)
-        verdict = verdict_of(loaded, made, tree, backend, site)
-        summary = summarise(loaded, made)
-        if as_json:
-            print_json({**summary, **verdict.as_json()} if verdict is not None else summary)
-        else:
-            print_notes(all_notes(loaded, made))
-            if verdict is not None:
-                _print_verdict(verdict)
-            if verdict is None or not verdict.errors:
-                _print_summary(loaded, made, summary)
+    loaded, tree = load_with_tree(files, params)
+    made = plan_of(loaded)
+    verdict = verdict_of(loaded, made, tree, backend, site)
+    summary = summarise(loaded, made)
+    if as_json:
+        print_json({**summary, **verdict.as_json()} if verdict is not None else summary)
+    else:
+        print_notes(all_notes(loaded, made))
+        if verdict is not None:
+            _print_verdict(verdict)
+        if verdict is None or not verdict.errors:
+            _print_summary(loaded, made, summary)
     if verdict is not None and verdict.errors:
         sys.exit(FILE_IS_WRONG)
 

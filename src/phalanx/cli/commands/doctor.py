@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from phalanx.cli.options import cluster_options, json_option
-from phalanx.cli.render.output import FILE_IS_WRONG, print_json, printable, report_errors, table
+from phalanx.cli.render.output import FILE_IS_WRONG, print_json, printable, table
 from phalanx.errors import CallError, SystemFault
 
 if TYPE_CHECKING:
@@ -36,25 +36,24 @@ def command(rebuild: bool, backend: str | None, as_json: bool, **cluster: str | 
     With --on it looks at a backend: whether jobs can be submitted from here. With --on kubernetes, that is the cluster
     that kubectl would use: versions, operators, queues, GPUs, quotas, and what we may do there.
     """
-    with report_errors(as_json=as_json):
-        if backend is not None:
-            if rebuild:
-                raise CallError("--rebuild works on a home and cannot be combined with --on")
-            _check_cluster(backend, cluster, as_json=as_json)
-        if named := [f"--{name}" for name, value in cluster.items() if value is not None]:
-            raise CallError(f"{', '.join(named)} needs --on kubernetes")
-        from phalanx.cli import installation
-        from phalanx.home.home import default_home
+    if backend is not None:
+        if rebuild:
+            raise CallError("--rebuild works on a home and cannot be combined with --on")
+        _check_cluster(backend, cluster, as_json=as_json)
+    if named := [f"--{name}" for name, value in cluster.items() if value is not None]:
+        raise CallError(f"{', '.join(named)} needs --on kubernetes")
+    from phalanx.cli import installation
+    from phalanx.home.home import default_home
 
-        found = list(installation.parts(default_home()))
-        if not as_json:
-            _show_installed(found)
-        checked, problems = _check_home(rebuild=rebuild)
-        if as_json:
-            answer = {"ok": not problems, **checked, "problems": problems}
-            print_json({**answer, "installed": installation.as_json(found)})
-        else:
-            _show_home(checked, problems)
+    found = list(installation.parts(default_home()))
+    if not as_json:
+        _show_installed(found)
+    checked, problems = _check_home(rebuild=rebuild)
+    if as_json:
+        answer = {"ok": not problems, **checked, "problems": problems}
+        print_json({**answer, "installed": installation.as_json(found)})
+    else:
+        _show_home(checked, problems)
     sys.exit(FILE_IS_WRONG if problems else 0)
 
 

@@ -11,7 +11,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.log_lines import LogPrinter, json_line, plain, time_text
-from phalanx.cli.render.output import printable, report_errors
+from phalanx.cli.render.output import printable
 from phalanx.errors import CallError
 from phalanx.logs.lines import LogLine
 from phalanx.logs.replica_logs import LogSource
@@ -56,25 +56,24 @@ def command(
     Identical lines that several replicas write at about the same time are printed once, with the names of the
     replicas. --json prints one object per line. Ctrl-C ends --follow; the run continues.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
+    from phalanx.cli.workspace.base import open_workspace
 
-        if errors and follow:
-            raise CallError("--errors and --follow cannot be combined")
-        with open_workspace(quiet=as_json) as place:
-            found = place.rows.find(run)
-            sources = _chosen(place.logs.voices(found), names, roles, ranks)
-            _refuse_attempt(found, attempt)
-            if errors:
-                _show_errors(place.logs.error(found, sources, attempt or found.attempt), found, as_json=as_json)
-                return
-            printer = LogPrinter(
-                [source.name for source in sources], as_json=as_json, times=with_times, fold=not no_fold and not as_json
-            )
-            if follow:
-                code = _follow(place.logs, found, sources, attempt, tail, printer)
-            else:
-                code = _print_all(place.logs, found, sources, attempt, tail, printer)
+    if errors and follow:
+        raise CallError("--errors and --follow cannot be combined")
+    with open_workspace(quiet=as_json) as place:
+        found = place.rows.find(run)
+        sources = _chosen(place.logs.voices(found), names, roles, ranks)
+        _refuse_attempt(found, attempt)
+        if errors:
+            _show_errors(place.logs.error(found, sources, attempt or found.attempt), found, as_json=as_json)
+            return
+        printer = LogPrinter(
+            [source.name for source in sources], as_json=as_json, times=with_times, fold=not no_fold and not as_json
+        )
+        if follow:
+            code = _follow(place.logs, found, sources, attempt, tail, printer)
+        else:
+            code = _print_all(place.logs, found, sources, attempt, tail, printer)
     sys.exit(code)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, printable, table
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.base import SeriesReader
@@ -48,27 +48,24 @@ def command(
 
     RUN is an id, the first characters of an id, or a name.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
+    from phalanx.cli.workspace.base import open_workspace
 
-        with open_workspace(quiet=as_json or as_csv) as place:
-            found = place.rows.find(run)
-            series = place.series(found)
-            chosen = _chosen(series, names, replica)
-            span = _span(steps)
-            if as_json:
-                rows = [
-                    _json_row(series, name, replica, span, buckets, over_ranks, in_full=bool(names)) for name in chosen
-                ]
-                print_json({"ok": True, "id": found.id, "metrics": rows})
-            elif as_csv:
-                _print_csv(series, chosen, replica, span, buckets, over_ranks)
-            elif not chosen:
-                click.echo(f"run {found.id} has no metrics yet")
-            elif as_plot or over_ranks:
-                _print_plots(series, chosen, replica, span, over_ranks)
-            else:
-                _print_table(series, chosen, replica, span)
+    with open_workspace(quiet=as_json or as_csv) as place:
+        found = place.rows.find(run)
+        series = place.series(found)
+        chosen = _chosen(series, names, replica)
+        span = _span(steps)
+        if as_json:
+            rows = [_json_row(series, name, replica, span, buckets, over_ranks, in_full=bool(names)) for name in chosen]
+            print_json({"ok": True, "id": found.id, "metrics": rows})
+        elif as_csv:
+            _print_csv(series, chosen, replica, span, buckets, over_ranks)
+        elif not chosen:
+            click.echo(f"run {found.id} has no metrics yet")
+        elif as_plot or over_ranks:
+            _print_plots(series, chosen, replica, span, over_ranks)
+        else:
+            _print_table(series, chosen, replica, span)
 
 
 def _chosen(series: SeriesReader, names: tuple[str, ...], replica: str | None) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, printable, table
 from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
 from phalanx.errors import CallError
 
@@ -52,24 +52,23 @@ def command(
     PATH is a listed file or folder, such as `outputs/best.pt`. Symbolic links that leave the run's folder are listed
     but never followed. Freed files are listed, previewed and downloaded from remote storage.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
+    from phalanx.cli.workspace.base import open_workspace
 
-        asked = {"PATH": path, "--show": show, "--get": get, "--push": push, "--free": free, "--restore": restore}
-        given = [name for name, value in asked.items() if value]
-        if len(given) > 1:
-            raise CallError(f"{' and '.join(given)} cannot be combined")
-        if push or free or restore:
-            _store_away(run, push, is_freeing=free, as_json=as_json)
-            return
-        with open_workspace(quiet=as_json) as place:
-            found = place.rows.find(run)
-            if show:
-                _show(place.files, found, show, as_json=as_json)
-            elif get:
-                _get(place.files, found, get, Path(target), force=force, as_json=as_json)
-            else:
-                _list(place.files, found, path, as_json=as_json)
+    asked = {"PATH": path, "--show": show, "--get": get, "--push": push, "--free": free, "--restore": restore}
+    given = [name for name, value in asked.items() if value]
+    if len(given) > 1:
+        raise CallError(f"{' and '.join(given)} cannot be combined")
+    if push or free or restore:
+        _store_away(run, push, is_freeing=free, as_json=as_json)
+        return
+    with open_workspace(quiet=as_json) as place:
+        found = place.rows.find(run)
+        if show:
+            _show(place.files, found, show, as_json=as_json)
+        elif get:
+            _get(place.files, found, get, Path(target), force=force, as_json=as_json)
+        else:
+            _list(place.files, found, path, as_json=as_json)
 
 
 def _list(files: RunFiles, run: Run, path: str, *, as_json: bool) -> None:

@@ -13,7 +13,7 @@ import click
 
 from phalanx import run_paths
 from phalanx.cli.options import assume_option, cluster_options, file_options, json_option, load
-from phalanx.cli.render.output import print_json, print_notes, printable, report_errors, table
+from phalanx.cli.render.output import print_json, print_notes, printable, table
 from phalanx.errors import CallError, path_error
 
 if TYPE_CHECKING:
@@ -52,29 +52,28 @@ def command(
     With --on, prints the job script or manifests. Hosts and folders known only at run time appear in angle brackets,
     such as <master-0>. Values of variables that look like secrets are hidden.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.render.plan_summary import all_notes, plan_of
+    from phalanx.cli.render.plan_summary import all_notes, plan_of
 
-        loaded = load(files, params)
-        made = plan_of(loaded)
-        if replica is not None:
-            _find_replica(made, replica)
-        if folder is not None and printable(folder) != folder:
-            raise CallError(f"-o {folder!r}: the folder name contains unprintable characters")
-        job = _rendered(loaded, made, backend or ("local" if folder else None), cluster)
-        if job is not None and folder is not None:
-            write_job(job, Path(folder))
-        if as_json:
-            print_json(_as_json(loaded, made, job, folder))
-            return
-        if job is not None and job.shown is not None and folder is None:
-            click.echo(job.files[job.shown], nl=False)
-            return
-        print_notes(all_notes(loaded, made))
-        for line in _lines(loaded, made, replica):
-            click.echo(line)
-        if job is not None and folder is not None:
-            click.echo(f"job written to {printable(folder)}; start it with: {_start_line(job, folder)}")
+    loaded = load(files, params)
+    made = plan_of(loaded)
+    if replica is not None:
+        _find_replica(made, replica)
+    if folder is not None and printable(folder) != folder:
+        raise CallError(f"-o {folder!r}: the folder name contains unprintable characters")
+    job = _rendered(loaded, made, backend or ("local" if folder else None), cluster)
+    if job is not None and folder is not None:
+        write_job(job, Path(folder))
+    if as_json:
+        print_json(_as_json(loaded, made, job, folder))
+        return
+    if job is not None and job.shown is not None and folder is None:
+        click.echo(job.files[job.shown], nl=False)
+        return
+    print_notes(all_notes(loaded, made))
+    for line in _lines(loaded, made, replica):
+        click.echo(line)
+    if job is not None and folder is not None:
+        click.echo(f"job written to {printable(folder)}; start it with: {_start_line(job, folder)}")
 
 
 def _start_line(job: Job, folder: str) -> str:

@@ -7,7 +7,6 @@ import sys
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import report_errors
 
 
 @click.command("restart")
@@ -17,13 +16,12 @@ from phalanx.cli.render.output import report_errors
 @json_option
 def command(run: str, copy: bool, detach: bool, as_json: bool) -> None:
     """Submit a run again, as a new run with empty outputs."""
-    with report_errors(as_json=as_json):
-        from phalanx.cli.interrupts import defer_signals
-        from phalanx.cli.run_watch import watch_or_detach
-        from phalanx.cli.workspace.base import open_workspace
+    from phalanx.cli.interrupts import defer_signals
+    from phalanx.cli.run_watch import watch_or_detach
+    from phalanx.cli.workspace.base import open_workspace
 
-        with open_workspace(settled=False, quiet=as_json) as place:
-            defer_signals()
-            new = place.acts.clone(place.rows.find(run), "copy" if copy else "restart")
-            code = watch_or_detach(place, new, detach=detach, as_json=as_json)
+    with open_workspace(settled=False, quiet=as_json) as place:
+        defer_signals()
+        new = place.acts.clone(place.rows.find(run), "copy" if copy else "restart")
+        code = watch_or_detach(place, new, detach=detach, as_json=as_json)
     sys.exit(code)

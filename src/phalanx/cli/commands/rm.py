@@ -7,7 +7,7 @@ import sys
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, report_errors
+from phalanx.cli.render.output import print_json
 
 
 @click.command("rm")
@@ -16,18 +16,17 @@ from phalanx.cli.render.output import print_json, report_errors
 @json_option
 def command(runs: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete finished runs with their logs, outputs and all other data."""
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
-        from phalanx.submission.removal import require_finished
+    from phalanx.cli.workspace.base import open_workspace
+    from phalanx.submission.removal import require_finished
 
-        with open_workspace(quiet=as_json) as place:
-            found = [place.rows.find(run) for run in runs]
-            require_finished(found)
-            question = f"Permanently delete {', '.join(run.id for run in found)}?"
-            if not yes and not as_json and not click.confirm(question):
-                sys.exit(1)
-            place.acts.remove(found)
-        if as_json:
-            print_json({"ok": True, "removed": [run.id for run in found]})
-        else:
-            click.echo(f"removed {', '.join(run.id for run in found)}")
+    with open_workspace(quiet=as_json) as place:
+        found = [place.rows.find(run) for run in runs]
+        require_finished(found)
+        question = f"Permanently delete {', '.join(run.id for run in found)}?"
+        if not yes and not as_json and not click.confirm(question):
+            sys.exit(1)
+        place.acts.remove(found)
+    if as_json:
+        print_json({"ok": True, "removed": [run.id for run in found]})
+    else:
+        click.echo(f"removed {', '.join(run.id for run in found)}")

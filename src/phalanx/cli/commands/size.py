@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from phalanx.cli.options import file_options, json_option, parse_params, read_files
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, printable, table
 from phalanx.errors import CallError, SpecError, SpecErrors
 
 if TYPE_CHECKING:
@@ -122,59 +122,58 @@ def command(
 
     Ctrl-C ends the current trial and prints the results so far.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.commands.advise import MARK, copy_fault, copy_name, write_copy
-        from phalanx.insight.sizing_report import SizingReport
-        from phalanx.plan.framework_checks import load
-        from phalanx.spec.yaml_writer import modern_document
-        from phalanx.submission.model import CodeSource, Submission
+    from phalanx.cli.commands.advise import MARK, copy_fault, copy_name, write_copy
+    from phalanx.insight.sizing_report import SizingReport
+    from phalanx.plan.framework_checks import load
+    from phalanx.spec.yaml_writer import modern_document
+    from phalanx.submission.model import CodeSource, Submission
 
-        texts, values = read_files(files), parse_params(params)
-        loaded, tree = load(texts, values)
-        choices = _choices(tries, duration)
-        submission = Submission(
-            spec=loaded,
-            tree=tree,
-            environment=dict(os.environ),
-            code=CodeSource(Path.cwd()),
-            files=texts,
-            params=values,
-            tags=(TAG,),
-            project=project,
-            timeout_s=(_seconds(duration) or 0.0) + SPARE_S,
-            on=backend,
-            is_built=build,
-        )
-        _refuse(submission)
-        asked = SizingRequest(
-            submission=submission,
-            document=modern_document(loaded),
-            name=loaded.name or TAG,
-            seconds=_seconds(duration) or 0.0,
-            role=role,
-        )
-        attempts, left_out = _attempts(asked, choices)
+    texts, values = read_files(files), parse_params(params)
+    loaded, tree = load(texts, values)
+    choices = _choices(tries, duration)
+    submission = Submission(
+        spec=loaded,
+        tree=tree,
+        environment=dict(os.environ),
+        code=CodeSource(Path.cwd()),
+        files=texts,
+        params=values,
+        tags=(TAG,),
+        project=project,
+        timeout_s=(_seconds(duration) or 0.0) + SPARE_S,
+        on=backend,
+        is_built=build,
+    )
+    _refuse(submission)
+    asked = SizingRequest(
+        submission=submission,
+        document=modern_document(loaded),
+        name=loaded.name or TAG,
+        seconds=_seconds(duration) or 0.0,
+        role=role,
+    )
+    attempts, left_out = _attempts(asked, choices)
+    target = None
+    if is_applied or output is not None:
+        target = Path(output) if output is not None else copy_name(asked.name)
+        fault = copy_fault(target, force=force)
+        if fault:
+            raise CallError(fault)
+    trials, interrupted = _try_all(asked, attempts, left_out, quiet=as_json)
+    found = SizingReport(trials, within, metric, [one.choice for one in attempts[len(trials) :]])
+    document = attempts[found.verdict.chosen].document if found.verdict is not None else None
+    if document is None:
         target = None
-        if is_applied or output is not None:
-            target = Path(output) if output is not None else copy_name(asked.name)
-            fault = copy_fault(target, force=force)
-            if fault:
-                raise CallError(fault)
-        trials, interrupted = _try_all(asked, attempts, left_out, quiet=as_json)
-        found = SizingReport(trials, within, metric, [one.choice for one in attempts[len(trials) :]])
-        document = attempts[found.verdict.chosen].document if found.verdict is not None else None
-        if document is None:
-            target = None
-        if document is not None and target is not None:
-            write_copy(target, document, f"{MARK}, from trials of {asked.name}", force=force)
-        if as_json:
-            print_json(_as_data(found, document, left_out, target))
-        else:
-            for line in _lines(found, document):
-                click.echo(line)
-            if target is not None:
-                click.echo(f"\nwritten to {printable(str(target))}")
-        code = 130 if interrupted else 0 if document is not None else 1
+    if document is not None and target is not None:
+        write_copy(target, document, f"{MARK}, from trials of {asked.name}", force=force)
+    if as_json:
+        print_json(_as_data(found, document, left_out, target))
+    else:
+        for line in _lines(found, document):
+            click.echo(line)
+        if target is not None:
+            click.echo(f"\nwritten to {printable(str(target))}")
+    code = 130 if interrupted else 0 if document is not None else 1
     sys.exit(code)
 
 

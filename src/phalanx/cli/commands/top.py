@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, printable, table
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.activity import ActivitySnapshot, ReplicaActivity, RunActivity
@@ -43,17 +43,16 @@ def command(once: bool, as_json: bool) -> None:
 
     Press q or Ctrl-C to quit; the runs continue. --json, or output to a file or pipe, implies --once.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
+    from phalanx.cli.workspace.base import open_workspace
 
-        is_once = as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty())
-        with open_workspace(settled=is_once, quiet=True) as place:
-            if as_json:
-                print_json(frame_json(place.frame()))
-            elif is_once:
-                click.echo("\n".join(frame_lines(place.frame())))
-            else:
-                _watch(place)
+    is_once = as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty())
+    with open_workspace(settled=is_once, quiet=True) as place:
+        if as_json:
+            print_json(frame_json(place.frame()))
+        elif is_once:
+            click.echo("\n".join(frame_lines(place.frame())))
+        else:
+            _watch(place)
 
 
 # showing -------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import click
 
 from phalanx.cli.commands.serve import signed_in
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors
+from phalanx.cli.render.output import print_json, printable
 
 if TYPE_CHECKING:
     from phalanx.client.config import ServerChoice
@@ -40,15 +40,14 @@ def command(what: str | None, port: int | None, home: Path | None, no_browser: b
     Opens the page of the server you are logged in to, else of the home. Starts a server for the home if none is
     running; Ctrl-C stops it. RUN shows a run; PATH is a path of the page, such as /queue or /runs/ID/logs.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import selected_server
+    from phalanx.cli.workspace.base import selected_server
 
-        server = selected_server() if home is None else None
-        showing = PageAnnouncement(as_json=as_json, no_browser=no_browser)
-        if server is None:
-            _of_home(home, what, port, showing)
-        else:
-            _of_server(server, what, showing)
+    server = selected_server() if home is None else None
+    showing = PageAnnouncement(as_json=as_json, no_browser=no_browser)
+    if server is None:
+        _of_home(home, what, port, showing)
+    else:
+        _of_server(server, what, showing)
 
 
 class PageAnnouncement(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import FILE_IS_WRONG, print_json, printable, report_errors, table
+from phalanx.cli.render.output import FILE_IS_WRONG, print_json, printable, table
 from phalanx.errors import CallError, SystemFault
 
 if TYPE_CHECKING:
@@ -48,15 +48,12 @@ def command(
     NAME may be a pattern such as 'torch*'; case is ignored, and `-` and `_` are equal. Exit code 1: a name has no
     usable wheel.
     """
-    with report_errors(as_json=as_json):
-        if by_index:
-            if folders or show_all:
-                raise CallError("--index cannot be combined with --wheelhouse or --all")
-            missing = _from_index(names, python, all_versions=all_versions, as_json=as_json)
-        else:
-            missing = _from_folders(
-                names, folders, python, all_versions=all_versions, show_all=show_all, as_json=as_json
-            )
+    if by_index:
+        if folders or show_all:
+            raise CallError("--index cannot be combined with --wheelhouse or --all")
+        missing = _from_index(names, python, all_versions=all_versions, as_json=as_json)
+    else:
+        missing = _from_folders(names, folders, python, all_versions=all_versions, show_all=show_all, as_json=as_json)
     sys.exit(FILE_IS_WRONG if missing else 0)
 
 
