@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.interrupts import restore_signals
-from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.render.output import print_json, print_result, printable
 from phalanx.cli.render.tables import failure_lines, replica_table, status_text
 from phalanx.store.rows import replica_row, run_row, status_row
 
@@ -26,10 +26,7 @@ def watch_or_detach(place: Workspace, run: Run, *, detach: bool, as_json: bool) 
     if detach:
         restore_signals()
         place.acts.leave(run)
-        if as_json:
-            print_json({"ok": True, "id": run.id, "status": run.status})
-        else:
-            click.echo(run.id)
+        print_result({"id": run.id, "status": run.status}, run.id, as_json=as_json)
         return 0
     if not as_json:
         click.echo(click.style(f"run {run.id}" + (f" ({run.name})" if run.name else ""), bold=True), err=True)

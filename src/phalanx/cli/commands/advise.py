@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.render.tables import status_text
 from phalanx.errors import CallError, path_error
 
@@ -100,8 +100,7 @@ def _print(found: Sequence[AdvisedRun], targets: Mapping[str, Path], *, as_json:
     for number, one in enumerate(found):
         if number:
             click.echo("")
-        for line in lines_of(one.run, one.advice):
-            click.echo(line)
+        print_lines(lines_of(one.run, one.advice))
         if one.run.id in targets:
             click.echo(f"\nwritten to {printable(str(targets[one.run.id]))}")
     if len(found) > 1:

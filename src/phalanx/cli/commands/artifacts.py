@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def command(run: str | None, project: str | None, as_json: bool) -> None:
         click.echo("No artifacts. Training code logs one with `phalanx.tracking.artifact(path)`.")
         return
     head = ["RUN", "TYPE", "NAME", "SIZE", "SHA-256", *(["ALSO IN"] if sharers is not None else [])]
-    for line in table([head, *(_row(row, sharers) for row in found)]):
-        click.echo(line)
+    print_lines(table([head, *(_row(row, sharers) for row in found)]))
     if more:
         click.echo(f"only the first {MOST} are listed: name a run to see all of its artifacts")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.base import RunQueries
@@ -88,8 +88,7 @@ def _print(runs: list[Run], rows: list[dict[str, Any]], *, everything: bool) -> 
         lines.append(
             [f"{row['kind'] if row['kind'] == 'param' else 'metric'} {printable(label)}", *map(_cell, row["values"])]
         )
-    for line in table(lines):
-        click.echo(line)
+    print_lines(table(lines))
     if hidden:
         click.echo(f"\n{hidden} params and metrics are equal in all runs; --all shows them")
 

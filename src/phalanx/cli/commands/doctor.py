@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from phalanx.cli.options import cluster_options, json_option
-from phalanx.cli.render.output import FILE_IS_WRONG, print_json, printable, table
+from phalanx.cli.render.output import FILE_IS_WRONG, print_json, print_lines, printable, table
 from phalanx.errors import CallError, SystemFault
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def _show_installed(found: list[Part]) -> None:
     from phalanx.cli.installation import version_line
 
     click.echo(printable(version_line()))
-    for line in table([["", part.name, printable(part.words())] for part in found]):
-        click.echo(line)
+    print_lines(table([["", part.name, printable(part.words())] for part in found]))
 
 
 def _check_home(*, rebuild: bool) -> tuple[dict[str, Any], list[str]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ class _Work:
         known = [outcome for outcome in self.outcomes if outcome.state == "known"]
         if came:
             rows = [["ID", "NAME", "PROJECT", "STATUS", "WHAT"], *(_row(outcome) for outcome in came[:SHOWN])]
-            for line in table(rows):
-                click.echo(line)
+            print_lines(table(rows))
         if len(came) > SHOWN:
             click.echo(f"… and {len(came) - SHOWN} more")
         word = "would be imported" if dry_run else "imported"

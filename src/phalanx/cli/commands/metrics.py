@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.base import SeriesReader
@@ -137,8 +137,7 @@ def _print_table(series: SeriesReader, names: list[str], replica: str | None, sp
                     sparkline([bucket.mean for bucket in found]),
                 ]
             )
-    for line in table(rows):
-        click.echo(line)
+    print_lines(table(rows))
 
 
 def _print_plots(
@@ -152,8 +151,7 @@ def _print_plots(
             drawn = {f"{len(drawn)} ranks": series.over_ranks(name, PLOTTED)}
         for one, found in drawn.items():
             click.echo(f"{click.style(printable(name), bold=True)}  {one}")
-            for line in plot(found):
-                click.echo(line)
+            print_lines(plot(found))
             click.echo("")
 
 

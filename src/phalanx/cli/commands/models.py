@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, table
+from phalanx.cli.render.output import print_json, print_lines, print_result, printable, table
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def command(ctx: click.Context, query: str, labels: tuple[str, ...], as_json: bo
         click.echo("No matching models." if query or labels else hint)
         return
     rows = [["NAME", "LATEST", "VERSIONS", "ALIASES", "UPDATED", "DESCRIPTION"], *(_model_cells(m) for m in found)]
-    for line in table(rows):
-        click.echo(line)
+    print_lines(table(rows))
 
 
 def parse_labels(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -113,8 +112,7 @@ def show(reference: str, as_json: bool) -> None:
     click.echo(click.style(f"model {printable(model.name)}", bold=True) + _described(model.description))
     _print_labels(model.labels)
     rows = [["VERSION", "ALIASES", "RUN", "SIZE", "SHA-256", "CREATED", "METRICS"]]
-    for line in table([*rows, *(_version_cells(version) for version in versions)]) if versions else ["no versions"]:
-        click.echo(line)
+    print_lines(table([*rows, *(_version_cells(version) for version in versions)]) if versions else ["no versions"])
     click.echo("")
     _print_history(events[-20:])
 
@@ -269,10 +267,7 @@ def register(
                 version = models.finalize_version(version, TreeDigester(Objects(models.home.path), meter.show))
         for alias in aliases:
             version = models.alias(version.model, alias, version.number, reason)
-        if as_json:
-            print_json({"ok": True, **version_row(version)})
-        else:
-            click.echo(f"registered {printable(version.title)}")
+        print_result({**version_row(version)}, f"registered {printable(version.title)}", as_json=as_json)
 
 
 @command.command("alias")
@@ -305,10 +300,11 @@ def unalias(name: str, alias: str, reason: str, as_json: bool) -> None:
     """Remove an alias from a model."""
     with changing() as models:
         models.unalias(name, alias, reason)
-        if as_json:
-            print_json({"ok": True, "model": name, "alias": alias})
-        else:
-            click.echo(f"removed alias {printable(alias)} from {printable(name)}")
+        print_result(
+            {"model": name, "alias": alias},
+            f"removed alias {printable(alias)} from {printable(name)}",
+            as_json=as_json,
+        )
 
 
 @command.command("describe")
@@ -386,8 +382,7 @@ def compare(references: tuple[str, ...], as_json: bool) -> None:
     rows.append(["run", *(version.run_id or "-" for version in found)])
     rows += [[f"metric {printable(name)}", *map(_cell, values)] for name, values in metrics.items()]
     rows += [[f"param {printable(name)}", *map(_cell, values)] for name, values in differing.items()]
-    for line in table(rows):
-        click.echo(line)
+    print_lines(table(rows))
 
 
 def _columns(dicts: list[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -416,10 +411,7 @@ def delete(reference: str, yes: bool, force: bool, reason: str, as_json: bool) -
         if not yes and not as_json and not click.confirm(f"Permanently delete {printable(what)}?"):
             sys.exit(1)
         models.delete(name, version.number if version else None, reason, force=force)
-        if as_json:
-            print_json({"ok": True, "deleted": version.title if version else name})
-        else:
-            click.echo(f"deleted {printable(what)}")
+        print_result({"deleted": version.title if version else name}, f"deleted {printable(what)}", as_json=as_json)
 
 
 def model_row(model: Model) -> dict[str, Any]:

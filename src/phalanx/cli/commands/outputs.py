@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
 from phalanx.errors import CallError
 
@@ -82,8 +82,7 @@ def _list(files: RunFiles, run: Run, path: str, *, as_json: bool) -> None:
     if not entries:
         click.echo(f"run {run.id} has no files: they are written to $PHALANX_OUTPUTS, or logged as artifacts")
         return
-    for line in table([["SIZE", "TIME", "SHA-256", "PATH"], *_rows(entries, run.id)]):
-        click.echo(line)
+    print_lines(table([["SIZE", "TIME", "SHA-256", "PATH"], *_rows(entries, run.id)]))
 
 
 def _rows(entries: Sequence[OutputEntry], run_id: str) -> Iterator[list[str]]:

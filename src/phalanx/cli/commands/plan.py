@@ -13,7 +13,7 @@ import click
 
 from phalanx import run_paths
 from phalanx.cli.options import assume_option, cluster_options, file_options, json_option, load
-from phalanx.cli.render.output import print_json, print_notes, printable, table
+from phalanx.cli.render.output import print_json, print_lines, print_notes, printable, table
 from phalanx.errors import CallError, path_error
 
 if TYPE_CHECKING:
@@ -70,8 +70,7 @@ def command(
         click.echo(job.files[job.shown], nl=False)
         return
     print_notes(all_notes(loaded, made))
-    for line in _lines(loaded, made, replica):
-        click.echo(line)
+    print_lines(_lines(loaded, made, replica))
     if job is not None and folder is not None:
         click.echo(f"job written to {printable(folder)}; start it with: {_start_line(job, folder)}")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
 
 if TYPE_CHECKING:
     from phalanx.store import Run
@@ -51,13 +51,8 @@ def command(query: str, sort: str, project: str | None, limit: int, offset: int,
     if not runs:
         click.echo("No matching runs." if query else "No runs yet: start one with `phalanx run -f polyaxonfile.yml`")
         return
-    for line in table(
-        [
-            ["ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK", "WHY"],
-            *(_row(run, waits.get(run.id)) for run in runs),
-        ]
-    ):
-        click.echo(line)
+    head = ["ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK", "WHY"]
+    print_lines(table([head, *(_row(run, waits.get(run.id)) for run in runs)]))
     if count > offset + len(runs):
         click.echo(f"{count - offset - len(runs)} more; -n {count} lists all")
 

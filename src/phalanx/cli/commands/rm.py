@@ -7,7 +7,7 @@ import sys
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json
+from phalanx.cli.render.output import print_result
 
 
 @click.command("rm")
@@ -22,11 +22,8 @@ def command(runs: tuple[str, ...], yes: bool, as_json: bool) -> None:
     with open_workspace(quiet=as_json) as place:
         found = [place.rows.find(run) for run in runs]
         require_finished(found)
-        question = f"Permanently delete {', '.join(run.id for run in found)}?"
-        if not yes and not as_json and not click.confirm(question):
+        ids = [run.id for run in found]
+        if not yes and not as_json and not click.confirm(f"Permanently delete {', '.join(ids)}?"):
             sys.exit(1)
         place.acts.remove(found)
-    if as_json:
-        print_json({"ok": True, "removed": [run.id for run in found]})
-    else:
-        click.echo(f"removed {', '.join(run.id for run in found)}")
+    print_result({"removed": ids}, f"removed {', '.join(ids)}", as_json=as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.render.output import print_json, print_lines, printable
 
 if TYPE_CHECKING:
     from phalanx.insight.stragglers import RunProgress
@@ -52,16 +52,13 @@ def command(run: str, as_json: bool) -> None:
         click.echo(f"  tags       {printable(', '.join(found.tags))}")
     if found.params:
         click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in found.params.items()))}")
-    for line in [*fact_lines(facts, is_done=found.is_done), *straggler_lines(progress)]:
-        click.echo(line)
+    print_lines([*fact_lines(facts, is_done=found.is_done), *straggler_lines(progress)])
     for name, text in where.items():
         click.echo(f"  {name:<10} {text}")
     click.echo("")
-    for line in replica_table(replicas):
-        click.echo(line)
+    print_lines(replica_table(replicas))
     click.echo("")
-    for line in failure_lines(facts, found.attempt) if found.status == "failed" else ():
-        click.echo(line)
+    print_lines(failure_lines(facts, found.attempt) if found.status == "failed" else ())
     for line in metrics:
         click.echo(line)
     for change in statuses:

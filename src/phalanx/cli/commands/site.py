@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import complete_site, json_option
-from phalanx.cli.render.output import print_json, printable, table, write_file
+from phalanx.cli.render.output import print_json, print_lines, printable, table, write_file
 from phalanx.errors import CallError, PhalanxError
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ def init(output: str | None, name: str | None, force: bool, as_json: bool) -> No
     if target is None:
         click.echo(text, nl=False)
     else:
-        for line in site_lines(found.site):
-            click.echo(line)
+        print_lines(site_lines(found.site))
     for remark in found.remarks:
         click.echo(f"{click.style('note', fg='yellow')}: {printable(remark)}", err=target is None)
     if target is not None:
@@ -102,8 +101,7 @@ def show(name: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"ok": True, "file": str(found.file), "shipped": found.is_shipped, "site": as_document(site)})
         return
-    for line in site_lines(site):
-        click.echo(line)
+    print_lines(site_lines(site))
     click.echo(f"file        {printable(str(found.file))}")
 
 
@@ -129,8 +127,7 @@ def list_sites(as_json: bool) -> None:
         lines.append([*(printable(str(cell or "-")) for cell in shown), row["from"], "in use" if row["used"] else ""])
         if row["fault"]:
             lines[-1][-1] = printable(row["fault"])
-    for line in table(lines):
-        click.echo(line)
+    print_lines(table(lines))
     if not any(row["used"] for row in rows):
         click.echo("No profile is in use: create one with `phalanx site init`, or name one with --site or PHALANX_SITE")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from phalanx.cli.options import file_options, json_option, parse_params, read_files
-from phalanx.cli.render.output import print_json, printable, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.errors import CallError, SpecError, SpecErrors
 
 if TYPE_CHECKING:
@@ -169,8 +169,7 @@ def command(
     if as_json:
         print_json(_as_data(found, document, left_out, target))
     else:
-        for line in _lines(found, document):
-            click.echo(line)
+        print_lines(_lines(found, document))
         if target is not None:
             click.echo(f"\nwritten to {printable(str(target))}")
     code = 130 if interrupted else 0 if document is not None else 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, table
+from phalanx.cli.render.output import print_json, print_lines, print_result, printable, table
 from phalanx.server.auth.identities import OLD_WORDS, ROLES
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def list_tokens(as_json: bool) -> None:
         [printable(token.name), token.role, _projects(token), token.user or "-", _day(token.created), _end(token)]
         for token in tokens
     ]
-    for line in table([["NAME", "ROLE", "PROJECTS", "USER", "CREATED", "VALID UNTIL"], *rows]):
-        click.echo(line)
+    print_lines(table([["NAME", "ROLE", "PROJECTS", "USER", "CREATED", "VALID UNTIL"], *rows]))
 
 
 @command.command("revoke")
@@ -79,10 +78,7 @@ def list_tokens(as_json: bool) -> None:
 def revoke(name: str, as_json: bool) -> None:
     """Revoke a token. It stops working at once."""
     _tokens().revoke(name)
-    if as_json:
-        print_json({"ok": True, "revoked": name})
-    else:
-        click.echo(f"revoked {printable(name)}")
+    print_result({"revoked": name}, f"revoked {printable(name)}", as_json=as_json)
 
 
 def _tokens() -> Tokens:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, table
+from phalanx.cli.render.output import print_json, print_lines, print_result, printable, table
 from phalanx.errors import CallError
 from phalanx.server.auth.identities import ALL, ROLES, role_named
 
@@ -46,7 +46,7 @@ def add(name: str, role: str, projects: tuple[str, ...], as_json: bool) -> None:
 
     check_name(name)
     found = _accounts().add(name, _password(), dict.fromkeys(projects or (ALL,), role_named(role)))
-    _report(found, f"added {printable(name)}", as_json=as_json)
+    print_result(_row(found), f"added {printable(name)}", as_json=as_json)
 
 
 @command.command("list")
@@ -60,8 +60,7 @@ def list_users(as_json: bool) -> None:
         click.echo("No users yet: add one with `phalanx users add NAME`")
     else:
         rows = [[user.name, _roles(user), f"{datetime.fromtimestamp(user.created, UTC):%Y-%m-%d}"] for user in users]
-        for line in table([["NAME", "ROLES", "CREATED"], *rows]):
-            click.echo(line)
+        print_lines(table([["NAME", "ROLES", "CREATED"], *rows]))
 
 
 @command.command("role")
@@ -72,7 +71,7 @@ def list_users(as_json: bool) -> None:
 def give(name: str, role: str, projects: tuple[str, ...], as_json: bool) -> None:
     """Change or remove the role of a user."""
     found = _accounts().give(name, projects or (ALL,), None if role == NONE else role_named(role))
-    _report(found, f"{printable(name)}: {_roles(found)}", as_json=as_json)
+    print_result(_row(found), f"{printable(name)}: {_roles(found)}", as_json=as_json)
 
 
 @command.command("password")
@@ -82,7 +81,8 @@ def password(name: str, as_json: bool) -> None:
     """Change the password of a user, and sign the user out everywhere."""
     accounts = _accounts()
     accounts.get(name)
-    _report(accounts.set_password(name, _password()), f"changed the password of {printable(name)}", as_json=as_json)
+    row = _row(accounts.set_password(name, _password()))
+    print_result(row, f"changed the password of {printable(name)}", as_json=as_json)
 
 
 @command.command("remove")
@@ -91,10 +91,7 @@ def password(name: str, as_json: bool) -> None:
 def remove(name: str, as_json: bool) -> None:
     """Remove a user with all their sessions and tokens."""
     _accounts().remove(name)
-    if as_json:
-        print_json({"ok": True, "removed": name})
-    else:
-        click.echo(f"removed {printable(name)}")
+    print_result({"removed": name}, f"removed {printable(name)}", as_json=as_json)
 
 
 def _accounts() -> Accounts:
@@ -112,13 +109,6 @@ def _password() -> str:
     if not text:
         raise CallError("no password on standard input: provide it there, or use a terminal")
     return text
-
-
-def _report(user: User, sentence: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"ok": True, **_row(user)})
-    else:
-        click.echo(sentence)
 
 
 def _row(user: User) -> dict[str, Any]:

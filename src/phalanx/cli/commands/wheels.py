@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import FILE_IS_WRONG, print_json, printable, table
+from phalanx.cli.render.output import FILE_IS_WRONG, print_json, print_lines, printable, table
 from phalanx.errors import CallError, SystemFault
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ def _from_folders(
     for note in notes:
         click.echo(f"{click.style('note', fg='yellow')}: {printable(note)}", err=True)
     if shown:
-        for line in _table(shown):
-            click.echo(line)
+        print_lines(_table(shown))
     for fault in faults:
         click.echo(f"{click.style('error', fg='red', bold=True)}: {printable(fault)}", err=True)
     if hidden and not faults:
@@ -184,10 +183,9 @@ def _from_index(names: tuple[str, ...], python: str | None, *, all_versions: boo
         print_json({"ok": not faults, "index": True, "wheels": rows, "faults": faults})
         return bool(faults)
     if rows:
-        for line in table(
-            [["NAME", "VERSION"], *([printable(row["name"]), printable(row["version"])] for row in rows)]
-        ):
-            click.echo(line)
+        print_lines(
+            table([["NAME", "VERSION"], *([printable(row["name"]), printable(row["version"])] for row in rows)])
+        )
     for fault in faults:
         click.echo(f"{click.style('error', fg='red', bold=True)}: {printable(fault)}", err=True)
     return bool(faults)

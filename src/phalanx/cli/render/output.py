@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -51,6 +51,19 @@ def print_json(data: Any, indent: int | None = None) -> None:
     except ValueError:
         text = json.dumps(_without_nan(data), indent=indent)
     click.echo(text)
+
+
+def print_result(data: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """Print what a verb did: as JSON, or as a sentence."""
+    if as_json:
+        print_json({"ok": True, **data})
+    else:
+        click.echo(text)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
 
 
 def _without_nan(data: Any) -> Any:
