@@ -9,6 +9,8 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table
+from phalanx.cli.render.progress import bytes_text
+from phalanx.cli.workspace.base import open_workspace
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -25,8 +27,6 @@ Sharers = Mapping[str, Sequence[str]] | None  # digest -> runs with that content
 @json_option
 def command(run: str | None, project: str | None, as_json: bool) -> None:
     """List the artifacts and models that a run or project logged, and other runs with the same content."""
-    from phalanx.cli.workspace.base import open_workspace
-
     if (run is None) == (project is None):
         raise CallError("name either a run or a --project")
     with open_workspace(quiet=as_json) as place:
@@ -60,8 +60,6 @@ def artifact_row(artifact: Artifact, sharers: Sharers) -> dict[str, Any]:
 
 
 def _row(artifact: Artifact, sharers: Sharers) -> list[str]:
-    from phalanx.cli.render.progress import bytes_text
-
     cells = [
         artifact.run_id,
         printable(artifact.type),

@@ -8,9 +8,10 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table
+from phalanx.cli.workspace.base import RunQueries, open_workspace
+from phalanx.errors import CallError
 
 if TYPE_CHECKING:
-    from phalanx.cli.workspace.base import RunQueries
     from phalanx.store import Run
 
 WIDEST = 24  # characters of a value in the table
@@ -30,9 +31,6 @@ def command(runs: tuple[str, ...], query: str | None, sort: str, limit: int, eve
 
     RUN is an id, the first characters of an id, or a name.
     """
-    from phalanx.cli.workspace.base import open_workspace
-    from phalanx.errors import CallError
-
     with open_workspace(quiet=as_json) as place:
         chosen = [place.rows.find(run) for run in runs]
         if query is not None:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from phalanx.cli.installation import Part, version_line
 from phalanx.cli.options import cluster_options, json_option
+from phalanx.cli.render.diagnosis import print_diagnosis
 from phalanx.cli.render.output import FILE_IS_WRONG, print_json, print_lines, printable, table
+from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError, SystemFault
 
 if TYPE_CHECKING:
-    from phalanx.cli.installation import Part
     from phalanx.home.home import Home
     from phalanx.store import Store
 
@@ -58,15 +60,12 @@ def command(rebuild: bool, backend: str | None, as_json: bool, **cluster: str | 
 
 
 def _show_installed(found: list[Part]) -> None:
-    from phalanx.cli.installation import version_line
-
     click.echo(printable(version_line()))
     print_lines(table([["", part.name, printable(part.words())] for part in found]))
 
 
 def _check_home(*, rebuild: bool) -> tuple[dict[str, Any], list[str]]:
     """Facts about the home, and its problems; failure to open it is a problem. Raises CallError, StoreError."""
-    from phalanx.cli.workspace.open_home import open_home
     from phalanx.home.home import default_home
     from phalanx.ingest.rebuild import rebuild_store
     from phalanx.registry.registry import Registry
@@ -101,7 +100,6 @@ def _show_home(checked: Mapping[str, Any], problems: Sequence[str]) -> None:
 
 def _check_cluster(backend: str, options: dict[str, str | None], *, as_json: bool) -> NoReturn:
     from phalanx import backends
-    from phalanx.cli.render.diagnosis import print_diagnosis
     from phalanx.home.home import default_home
 
     place = backends.find(backend)

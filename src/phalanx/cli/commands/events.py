@@ -9,6 +9,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.workspace.base import open_workspace
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.events import RunEvent
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 @json_option
 def command(run: str, as_json: bool) -> None:
     """Show the events of a run and its replicas in order of time: status changes, starts, exits, stop requests."""
-    from phalanx.cli.workspace.base import open_workspace
-
     with open_workspace(quiet=as_json) as place:
         found = place.rows.find(run)
         happened = place.events(found)

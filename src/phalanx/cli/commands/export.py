@@ -10,6 +10,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ def command(
     artifacts. It leaves out environment variables, and `phalanx import` can read it. The other formats write one table
     of all runs and one of all points.
     """
-    from phalanx.cli.workspace.open_home import open_home
     from phalanx.exchange.exporter import target_folder
     from phalanx.scheduler.runner import schedule_once
 

@@ -11,6 +11,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table
+from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -47,7 +48,6 @@ def command(
     JSON file of metrics, or a Phalanx run folder, home, export or zip. No code in SOURCE is executed. Runs imported
     before are skipped; data that cannot be imported is listed.
     """
-    from phalanx.cli.workspace.open_home import open_home
     from phalanx.exchange import detection
     from phalanx.scheduler.runner import schedule_once
 

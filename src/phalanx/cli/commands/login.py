@@ -10,6 +10,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.workspace.base import selected_server
 from phalanx.errors import CallError, SystemFault
 
 
@@ -68,7 +69,6 @@ def _token(url: str) -> str:
 
 
 def _show_status(*, as_json: bool) -> None:
-    from phalanx.cli.workspace.base import selected_server
     from phalanx.client import Client
     from phalanx.client.config import BY_LOGIN, logins
     from phalanx.tracking.external_folder import default_home

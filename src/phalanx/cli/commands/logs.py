@@ -12,12 +12,13 @@ import click
 from phalanx.cli.options import json_option
 from phalanx.cli.render.log_lines import LogPrinter, json_line, plain, time_text
 from phalanx.cli.render.output import printable
+from phalanx.cli.workspace.base import RunLogs, open_workspace
+from phalanx.cli.workspace.log_follower import follow, wait
 from phalanx.errors import CallError
 from phalanx.logs.lines import LogLine
 from phalanx.logs.replica_logs import LogSource
 
 if TYPE_CHECKING:
-    from phalanx.cli.workspace.base import RunLogs
     from phalanx.cli.workspace.first_error import FirstError
     from phalanx.store import Run
 
@@ -56,8 +57,6 @@ def command(
     Identical lines that several replicas write at about the same time are printed once, with the names of the
     replicas. --json prints one object per line. Ctrl-C ends --follow; the run continues.
     """
-    from phalanx.cli.workspace.base import open_workspace
-
     if errors and follow:
         raise CallError("--errors and --follow cannot be combined")
     with open_workspace(quiet=as_json) as place:
@@ -134,8 +133,6 @@ def _follow(
     logs: RunLogs, run: Run, sources: list[LogSource], attempt: int | None, tail: int | None, printer: LogPrinter
 ) -> int:
     """Print new lines until the run finishes. Returns the exit code."""
-    from phalanx.cli.workspace.log_follower import follow, wait
-
     signals = _collect_signals()
     if not run.attempt:
         click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table
-
-if TYPE_CHECKING:
-    from phalanx.cli.workspace.base import SeriesReader
+from phalanx.cli.render.sparklines import sparkline
+from phalanx.cli.workspace.base import SeriesReader, open_workspace
+from phalanx.errors import CallError
 
 SHAPE = 40  # characters of a sparkline
 PLOTTED = 144  # columns of dots
@@ -48,8 +48,6 @@ def command(
 
     RUN is an id, the first characters of an id, or a name.
     """
-    from phalanx.cli.workspace.base import open_workspace
-
     with open_workspace(quiet=as_json or as_csv) as place:
         found = place.rows.find(run)
         series = place.series(found)
@@ -70,7 +68,6 @@ def command(
 
 def _chosen(series: SeriesReader, names: tuple[str, ...], replica: str | None) -> list[str]:
     """Raises CallError for a name without a match."""
-    from phalanx.errors import CallError
     from phalanx.spec.suggestions import did_you_mean
 
     known = series.names()
@@ -104,8 +101,6 @@ def _fits(name: str, wanted: str) -> bool:
 
 
 def _span(steps: str | None) -> tuple[int | None, int | None]:
-    from phalanx.errors import CallError
-
     if steps is None:
         return None, None
     first, colon, last = steps.partition(":")
@@ -117,8 +112,6 @@ def _span(steps: str | None) -> tuple[int | None, int | None]:
 
 
 def _print_table(series: SeriesReader, names: list[str], replica: str | None, span: tuple[Any, Any]) -> None:
-    from phalanx.cli.render.sparklines import sparkline
-
     rows = [["METRIC", "REPLICA", "POINTS", "STEP", "LAST", "MIN", "MAX", "SHAPE"]]
     for name in names:
         for one, found in series.buckets(name, SHAPE, replica, *span).items():

@@ -12,10 +12,12 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, print_result, printable, table
+from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
+from phalanx.cli.workspace.base import require_local_home
+from phalanx.cli.workspace.models import ModelDetails, find, open_catalogue, registry
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
-    from phalanx.cli.workspace.models import ModelDetails
     from phalanx.registry.registry import Registry
     from phalanx.store.model_index import Model, ModelEvent, ModelVersion
 
@@ -25,9 +27,6 @@ reason_option = click.option("--reason", default="", help="Reason to record in t
 @contextmanager
 def changing() -> Iterator[Registry]:
     """The registry of the local home. Raises CallError if a server is selected."""
-    from phalanx.cli.workspace.base import require_local_home
-    from phalanx.cli.workspace.models import registry
-
     require_local_home("models are registered and changed")
     with registry() as models:
         yield models
@@ -46,7 +45,6 @@ def command(ctx: click.Context, query: str, labels: tuple[str, ...], as_json: bo
     if ctx.invoked_subcommand is not None:
         return
     wanted = parse_labels(labels)
-    from phalanx.cli.workspace.models import open_catalogue
 
     with open_catalogue(quiet=as_json) as catalogue:
         found = [model for model in catalogue.models(query) if wanted.items() <= model.labels.items()]
@@ -90,8 +88,6 @@ def show(reference: str, as_json: bool) -> None:
 
     REFERENCE is NAME for a model, or NAME/VERSION or NAME@ALIAS for a version.
     """
-    from phalanx.cli.workspace.models import find, open_catalogue
-
     with open_catalogue(quiet=as_json) as catalogue:
         if "/" in reference or "@" in reference:
             whole, version = find(catalogue, reference)
@@ -127,8 +123,6 @@ def _print_labels(labels: Mapping[str, str]) -> None:
 
 
 def _version_cells(version: ModelVersion) -> list[str]:
-    from phalanx.cli.render.progress import bytes_text
-
     return [
         str(version.number),
         printable(", ".join(version.aliases) or "-"),
@@ -145,8 +139,6 @@ def _metrics_text(metrics: Mapping[str, Any]) -> str:
 
 
 def _show_version(whole: ModelDetails, version: ModelVersion, *, is_here: bool, as_json: bool) -> None:
-    from phalanx.cli.render.progress import bytes_text, count_text
-
     events = [event for event in whole.events if event.version == version.number]
     if as_json:
         history = [event_row(event) for event in events]
@@ -191,8 +183,6 @@ def _lineage_lines(version: ModelVersion) -> Iterator[tuple[str, str]]:
 @json_option
 def history(name: str, as_json: bool) -> None:
     """Show the history of a model: every change, with user, time and reason."""
-    from phalanx.cli.workspace.models import open_catalogue
-
     with open_catalogue(quiet=as_json) as catalogue:
         events = catalogue.events(name)
     if as_json:
@@ -254,7 +244,6 @@ def register(
     """
     with changing() as models:
         from phalanx.artifacts.objects import Objects, TreeDigester
-        from phalanx.cli.render.progress import ProgressMeter
         from phalanx.registry.names import check_alias
 
         for alias in aliases:
@@ -344,9 +333,6 @@ def describe(reference: str, text: str | None, labels: tuple[str, ...], as_json:
 @json_option
 def get(reference: str, target: str | None, force: bool, as_json: bool) -> None:
     """Download the files of a version and verify their digests."""
-    from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
-    from phalanx.cli.workspace.models import find, open_catalogue
-
     with open_catalogue(quiet=as_json) as catalogue:
         _, version = find(catalogue, reference)
         place = Path(target or f"{version.model}-{version.number}")
@@ -365,8 +351,6 @@ def get(reference: str, target: str | None, force: bool, as_json: bool) -> None:
 @json_option
 def compare(references: tuple[str, ...], as_json: bool) -> None:
     """Compare the metrics of versions side by side, and the params that differ."""
-    from phalanx.cli.workspace.models import find, open_catalogue
-
     with open_catalogue(quiet=as_json) as catalogue:
         found = [find(catalogue, reference)[1] for reference in references]
     if len(found) < 2:

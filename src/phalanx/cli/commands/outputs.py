@@ -12,12 +12,13 @@ import click
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
+from phalanx.cli.workspace.base import RunFiles, open_workspace, require_local_home
+from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
-    from phalanx.cli.workspace.base import RunFiles
     from phalanx.home.home import Home
     from phalanx.store import Run
 
@@ -52,8 +53,6 @@ def command(
     PATH is a listed file or folder, such as `outputs/best.pt`. Symbolic links that leave the run's folder are listed
     but never followed. Freed files are listed, previewed and downloaded from remote storage.
     """
-    from phalanx.cli.workspace.base import open_workspace
-
     asked = {"PATH": path, "--show": show, "--get": get, "--push": push, "--free": free, "--restore": restore}
     given = [name for name, value in asked.items() if value]
     if len(given) > 1:
@@ -158,8 +157,6 @@ def _get(files: RunFiles, run: Run, path: str, target: Path, *, force: bool, as_
 
 def _store_away(name: str, url: str | None, *, is_freeing: bool, as_json: bool) -> None:
     """Push, free or restore the files. Only the machine that has the files can do this."""
-    from phalanx.cli.workspace.base import require_local_home
-    from phalanx.cli.workspace.open_home import open_home
     from phalanx.scheduler.runner import schedule_once
 
     require_local_home("`phalanx outputs --push`, --free and --restore work")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from phalanx import run_paths
 from phalanx.cli.options import assume_option, cluster_options, file_options, json_option, load
 from phalanx.cli.render.output import print_json, print_lines, print_notes, printable, table
 from phalanx.errors import CallError, path_error
+from phalanx.naming import is_launcher
 
 if TYPE_CHECKING:
     from phalanx.backends.contract import Job
@@ -111,8 +113,6 @@ def _id_of(made: Plan) -> str:
 
 def _packed(folder: Path) -> bytes:
     """The code of a folder, for a job that contains it."""
-    from io import BytesIO
-
     from phalanx.submission.snapshots import pack
 
     target = BytesIO()
@@ -273,8 +273,6 @@ def _rows(made: Plan, replicas: tuple[Replica, ...] | None = None) -> list[list[
 
 
 def _runs(replica: Replica) -> str:
-    from phalanx.naming import is_launcher
-
     if not replica.argv:
         return "waits for the launcher"
     return "starts the ranks" if is_launcher(replica.name) else "command"

@@ -9,6 +9,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table
+from phalanx.cli.workspace.base import open_workspace
 
 if TYPE_CHECKING:
     from phalanx.store import Run
@@ -37,7 +38,6 @@ def command(query: str, sort: str, project: str | None, limit: int, offset: int,
     `params.lr:<0.1`, `metric.loss:<=0.5`, `created_at:2026-01-01..2026-02-01`, `tags:a`, `status:~failed` (not
     failed).
     """
-    from phalanx.cli.workspace.base import open_workspace
     from phalanx.store.rows import run_row
 
     with open_workspace(quiet=as_json) as place:

@@ -9,6 +9,7 @@ import sys
 import click
 
 from phalanx import run_paths
+from phalanx.cli.interrupts import defer_signals
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import printable
 
@@ -22,7 +23,6 @@ def command(run: str, detach: bool, as_json: bool) -> None:
 
     A run with a snapshot uses the code of the snapshot; any other run uses the current code of its folder.
     """
-    from phalanx.cli.interrupts import defer_signals
     from phalanx.cli.run_watch import watch_or_detach
     from phalanx.cli.workspace.home import HomeWorkspace
     from phalanx.submission.clone import clone

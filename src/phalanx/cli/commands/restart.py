@@ -6,7 +6,9 @@ import sys
 
 import click
 
+from phalanx.cli.interrupts import defer_signals
 from phalanx.cli.options import json_option
+from phalanx.cli.workspace.base import open_workspace
 
 
 @click.command("restart")
@@ -16,9 +18,7 @@ from phalanx.cli.options import json_option
 @json_option
 def command(run: str, copy: bool, detach: bool, as_json: bool) -> None:
     """Submit a run again, as a new run with empty outputs."""
-    from phalanx.cli.interrupts import defer_signals
     from phalanx.cli.run_watch import watch_or_detach
-    from phalanx.cli.workspace.base import open_workspace
 
     with open_workspace(settled=False, quiet=as_json) as place:
         defer_signals()

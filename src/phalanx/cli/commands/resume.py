@@ -7,6 +7,7 @@ import sys
 import click
 
 from phalanx.cli.options import json_option
+from phalanx.cli.workspace.base import open_workspace
 
 
 @click.command("resume")
@@ -19,7 +20,6 @@ def command(run: str, detach: bool, as_json: bool) -> None:
     The training code must load its checkpoints from PHALANX_OUTPUTS. PHALANX_ATTEMPT is the number of the attempt.
     """
     from phalanx.cli.run_watch import watch_or_detach
-    from phalanx.cli.workspace.base import open_workspace
 
     with open_workspace(settled=False, quiet=as_json) as place:
         found = place.acts.resume(place.rows.find(run))

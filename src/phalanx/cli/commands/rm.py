@@ -8,6 +8,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_result
+from phalanx.cli.workspace.base import open_workspace
 
 
 @click.command("rm")
@@ -16,7 +17,6 @@ from phalanx.cli.render.output import print_result
 @json_option
 def command(runs: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete finished runs with their logs, outputs and all other data."""
-    from phalanx.cli.workspace.base import open_workspace
     from phalanx.submission.removal import require_finished
 
     with open_workspace(quiet=as_json) as place:

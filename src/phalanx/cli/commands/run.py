@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from phalanx.cli.options import cluster_options, file_options, json_option, parse_params, read_files
+from phalanx.cli.workspace.base import open_workspace
 from phalanx.errors import CallError
 
 
@@ -66,7 +67,6 @@ def command(
     except files matched by .polyaxonignore and .gitignore.
     """
     from phalanx.cli.run_watch import watch_or_detach
-    from phalanx.cli.workspace.base import open_workspace
     from phalanx.plan.framework_checks import load
     from phalanx.submission.model import CodeSource, Submission
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from phalanx.cli.commands.ps import span
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable
+from phalanx.cli.render.tables import failure_lines, replica_table, status_text
+from phalanx.cli.workspace.base import open_workspace
 
 if TYPE_CHECKING:
     from phalanx.insight.stragglers import RunProgress
@@ -21,10 +25,7 @@ def command(run: str, as_json: bool) -> None:
 
     RUN is an id, the first characters of an id, or a name.
     """
-    from phalanx.cli.commands.ps import span
-    from phalanx.cli.render.tables import failure_lines, replica_table, status_text
     from phalanx.cli.run_watch import metric_lines, run_json
-    from phalanx.cli.workspace.base import open_workspace
 
     with open_workspace(quiet=as_json) as place:
         found = place.rows.find(run)
@@ -95,10 +96,6 @@ def straggler_lines(progress: RunProgress) -> list[str]:
 
 def progress_text(progress: dict[str, Any], *, is_done: bool) -> str:
     """`30% (3 of 10), done in 5 min`: the estimate assumes the average speed so far."""
-    from datetime import timedelta
-
-    from phalanx.cli.commands.ps import span
-
     done, total, since = progress["done"], progress["total"], progress["since"]
     label = f" {printable(progress['label'])}" if progress["label"] else ""
     if not total:

@@ -12,10 +12,10 @@ import click
 from phalanx.cli.options import complete_site, json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table, write_file
 from phalanx.errors import CallError, PhalanxError
+from phalanx.sites.profile_search import OWN, FoundProfile, added, locate, shipped
 
 if TYPE_CHECKING:
     from phalanx.sites.model import Site
-    from phalanx.sites.profile_search import FoundProfile
 
 
 @click.group("site")
@@ -82,7 +82,6 @@ def _target(output: str | None) -> Path | None:
     if output is not None:
         return Path(output)
     from phalanx.home.home import Home, default_home
-    from phalanx.sites.profile_search import OWN
 
     return Home(default_home()).path / OWN
 
@@ -108,7 +107,6 @@ def show(name: str | None, as_json: bool) -> None:
 def used_profile(name: str | None) -> FoundProfile | None:
     """The profile of that name, or the one in use. Raises CallError."""
     from phalanx.home.home import default_home
-    from phalanx.sites.profile_search import locate
 
     return locate(name, default_home())
 
@@ -134,7 +132,6 @@ def list_sites(as_json: bool) -> None:
 
 def _rows() -> Iterator[dict[str, Any]]:
     from phalanx.home.home import default_home
-    from phalanx.sites.profile_search import OWN, FoundProfile, added, locate, shipped
 
     home = default_home()
     try:

@@ -16,7 +16,11 @@ import click
 
 from phalanx.cli.options import file_options, json_option, parse_params, read_files
 from phalanx.cli.render.output import print_json, print_lines, printable, table
+from phalanx.cli.workspace.open_home import open_home
+from phalanx.ends import Cause
 from phalanx.errors import CallError, SpecError, SpecErrors
+from phalanx.insight.amounts import memory_text, memory_words, time_words
+from phalanx.naming import replica_name
 
 if TYPE_CHECKING:
     from phalanx.home.home import Home
@@ -305,7 +309,6 @@ def with_choice(document: Mapping[str, Any], choice: Choice, role: str | None) -
     """The file with other resources for the training roles, or for one role. Raises SpecErrors, CallError."""
     from phalanx import plan
     from phalanx.insight.advice import RecordedRun, groups_of
-    from phalanx.insight.amounts import memory_text
     from phalanx.insight.resource_edits import Change, ResourceAmount, changed, with_workers
     from phalanx.plan.document import document as encoded
     from phalanx.spec.quantities import tidy
@@ -352,7 +355,6 @@ def _try_all(
     asked: SizingRequest, attempts: Sequence[SizedFile], left_out: Sequence[tuple[Choice, str]], *, quiet: bool
 ) -> tuple[list[Trial], bool]:
     """Run the trials one after another. Returns the finished ones, and whether the user interrupted them."""
-    from phalanx.cli.workspace.open_home import open_home
     from phalanx.insight.core_limits import busy_s
     from phalanx.insight.sizing import label
     from phalanx.scheduler.runner import SchedulerRunner
@@ -395,7 +397,6 @@ def _announced(
     asked: SizingRequest, attempts: Sequence[SizedFile], left_out: Sequence[tuple[Choice, str]], others: int
 ) -> Iterator[str]:
     """What is about to run, how long it takes, and what may distort it."""
-    from phalanx.insight.amounts import time_words
     from phalanx.insight.sizing import label
 
     each = f"{asked.seconds:g} s" if asked.seconds < 120 else time_words(asked.seconds)
@@ -474,12 +475,10 @@ def _see_through(
 
 
 def _judged(home: Home, store: Store, one: SizedFile, run: Run) -> Trial:
-    from phalanx.ends import Cause
     from phalanx.insight.advice import gpus_of
     from phalanx.insight.run_usage import read_usage
     from phalanx.insight.sizing import Trial
     from phalanx.insight.throughput import measure
-    from phalanx.naming import replica_name
 
     causes = {replica.cause for replica in store.replicas(run.id)}
     folder = home.run(run.id).path
@@ -512,7 +511,6 @@ def _judged(home: Home, store: Store, one: SizedFile, run: Run) -> Trial:
 
 def _summary(trial: Trial) -> str:
     """One line on a finished trial."""
-    from phalanx.insight.amounts import memory_words, time_words
     from phalanx.insight.sizing_report import speed_words
     from phalanx.insight.throughput import choose
 
@@ -546,7 +544,6 @@ def _lines(found: SizingReport, document: Mapping[str, Any] | None) -> Iterator[
 
 
 def _rows(found: SizingReport) -> Iterator[list[str]]:
-    from phalanx.insight.amounts import memory_words
     from phalanx.insight.sizing import value_text
 
     names = list(found.trials[0].choice)

@@ -6,6 +6,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.workspace.base import open_workspace
 
 
 @click.command("statuses")
@@ -13,7 +14,6 @@ from phalanx.cli.render.output import print_json, printable
 @json_option
 def command(run: str, as_json: bool) -> None:
     """Show the status history of a run, with times and reasons."""
-    from phalanx.cli.workspace.base import open_workspace
     from phalanx.store.rows import status_row
 
     with open_workspace(quiet=as_json) as place:

@@ -6,6 +6,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json
+from phalanx.cli.workspace.base import open_workspace
 
 PATIENCE_S = 60.0
 
@@ -19,7 +20,6 @@ def command(runs: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
 
     RUNS are ids, the first characters of ids, or names.
     """
-    from phalanx.cli.workspace.base import open_workspace
     from phalanx.store.rows import run_row
 
     with open_workspace(settled=False, quiet=as_json) as place:

@@ -6,6 +6,8 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.workspace.open_home import open_home
+from phalanx.errors import CallError
 
 PATIENCE_S = 2.0  # per run; the next call continues where this one stopped
 
@@ -19,8 +21,6 @@ def command(server: str | None, as_json: bool) -> None:
     Exit code 1: some data is still not uploaded.
     """
     from phalanx.backends.local.runner import observe_replica
-    from phalanx.cli.workspace.open_home import open_home
-    from phalanx.errors import CallError
     from phalanx.home.attempts import ReplicaPhase
     from phalanx.tracking.external_folder import attempt_folder
     from phalanx.tracking.folder_upload import FolderUploader, server_url, token

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from phalanx.cli.commands.ps import span
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable, table
+from phalanx.cli.workspace.base import Workspace, open_workspace
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.activity import ActivitySnapshot, ReplicaActivity, RunActivity
-    from phalanx.cli.workspace.base import Workspace
     from phalanx.scheduler.capacity import Capacity
     from phalanx.store import ReplicaRecord
 
@@ -43,8 +44,6 @@ def command(once: bool, as_json: bool) -> None:
 
     Press q or Ctrl-C to quit; the runs continue. --json, or output to a file or pipe, implies --once.
     """
-    from phalanx.cli.workspace.base import open_workspace
-
     is_once = as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty())
     with open_workspace(settled=is_once, quiet=True) as place:
         if as_json:
@@ -92,8 +91,6 @@ def _left(room: Capacity, asked: Capacity) -> Capacity:
 
 
 def _run_row(seen: RunActivity, now: datetime) -> list[str]:
-    from phalanx.cli.commands.ps import span
-
     run = seen.run
     uses = [use for _, use in seen.replicas if use is not None]
     name = f"{run.id} ({run.name})" if run.name else run.id

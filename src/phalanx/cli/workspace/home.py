@@ -14,19 +14,21 @@ from typing import TYPE_CHECKING
 import click
 
 from phalanx import run_paths
+from phalanx.cli.interrupts import stop_on_interrupt
 from phalanx.cli.local_submission import submit_local
+from phalanx.cli.workspace.activity import ActivitySnapshot, home_activity
+from phalanx.cli.workspace.events import RunEvent, events_of_folder
+from phalanx.cli.workspace.first_error import FirstError, first_error_here
+from phalanx.cli.workspace.log_follower import LogBatch, follow, wait
 from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
+from phalanx.logs.merge import merged
 
 if TYPE_CHECKING:
     from phalanx.artifacts.downloads import DownloadResult
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
-    from phalanx.cli.workspace.activity import ActivitySnapshot
-    from phalanx.cli.workspace.events import RunEvent
-    from phalanx.cli.workspace.first_error import FirstError
-    from phalanx.cli.workspace.log_follower import LogBatch
     from phalanx.home.home import Home
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
@@ -70,13 +72,9 @@ class HomeWorkspace:
         return progress_of(steps, {one.name for one in replicas if one.status == "running"})
 
     def events(self, run: Run) -> list[RunEvent]:
-        from phalanx.cli.workspace.events import events_of_folder
-
         return events_of_folder(self.home.run(run.id), self.rows.statuses(run.id))
 
     def frame(self) -> ActivitySnapshot:
-        from phalanx.cli.workspace.activity import home_activity
-
         return home_activity(self.home, self.rows)
 
     @contextmanager
@@ -171,7 +169,6 @@ class HomeLogs:
         *,
         fold: bool,  # noqa: ARG002 - `tail` applies to each log
     ) -> Iterator[LogLine]:
-        from phalanx.logs.merge import merged
         from phalanx.logs.replica_logs import ReplicaLog
 
         folder = self.home.run(run.id).path
@@ -186,8 +183,6 @@ class HomeLogs:
         pause: Callable[[float], bool],
     ) -> Generator[LogBatch, None, None]:
         """Schedules while nobody else does."""
-        from phalanx.cli.workspace.log_follower import LogBatch
-        from phalanx.logs.merge import merged
         from phalanx.logs.replica_logs import ReplicaLog
 
         logs: list[ReplicaLog] = []
@@ -209,14 +204,11 @@ class HomeLogs:
                     return
 
     def error(self, run: Run, sources: Sequence[LogSource], attempt: int) -> FirstError:
-        from phalanx.cli.workspace.first_error import first_error_here
-
         return first_error_here(self.home.run(run.id), sources, attempt, self.store.facts(run.id))
 
 
 def _attended(logs: Iterable[Iterator[LogLine]], attendant: SchedulerRunner) -> Iterator[LogLine]:
     """The merged lines, with scheduler passes in between, because there may be a gigabyte to print."""
-    from phalanx.logs.merge import merged
     from phalanx.scheduler.runner import TURN_S
 
     next_turn = time.monotonic() + TURN_S
@@ -285,9 +277,7 @@ class HomeRunActions:
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
         """Also runs the scheduler if no other process does."""
-        from phalanx.cli.interrupts import stop_on_interrupt
         from phalanx.cli.render.log_lines import LogPrinter
-        from phalanx.cli.workspace.log_follower import follow, wait
 
         logs = HomeLogs(self.home, self.store)
         hung_up = stop_on_interrupt(self.home.run(run.id).ask_to_stop)

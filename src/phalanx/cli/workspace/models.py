@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from phalanx.cli.workspace.base import print_server, selected_server
+from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -63,8 +65,6 @@ def find(catalogue: ModelCatalogue, reference: str) -> tuple[ModelDetails, Model
 
 @contextmanager
 def open_catalogue(*, quiet: bool) -> Iterator[ModelCatalogue]:
-    from phalanx.cli.workspace.base import print_server, selected_server
-
     found = selected_server()
     if found is None:
         with registry() as models:
@@ -81,7 +81,6 @@ def open_catalogue(*, quiet: bool) -> Iterator[ModelCatalogue]:
 @contextmanager
 def registry() -> Iterator[Registry]:
     """The registry of the local home, for changes."""
-    from phalanx.cli.workspace.open_home import open_home
     from phalanx.registry.registry import Registry
     from phalanx.scheduler.runner import schedule_once
 
