@@ -8,10 +8,11 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table
-from phalanx.cli.workspace.base import RunQueries, open_workspace
+from phalanx.cli.workspace.base import open_workspace
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
+    from phalanx.cli.workspace.base import RunQueries
     from phalanx.store import Run
 
 WIDEST = 24  # characters of a value in the table

@@ -12,13 +12,14 @@ import click
 from phalanx.cli.options import json_option
 from phalanx.cli.render.log_lines import LogPrinter, json_line, plain, time_text
 from phalanx.cli.render.output import printable
-from phalanx.cli.workspace.base import RunLogs, open_workspace
+from phalanx.cli.workspace.base import open_workspace
 from phalanx.cli.workspace.log_follower import follow, wait
 from phalanx.errors import CallError
 from phalanx.logs.lines import LogLine
 from phalanx.logs.replica_logs import LogSource
 
 if TYPE_CHECKING:
+    from phalanx.cli.workspace.base import RunLogs
     from phalanx.cli.workspace.first_error import FirstError
     from phalanx.store import Run
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.render.sparklines import sparkline
-from phalanx.cli.workspace.base import SeriesReader, open_workspace
+from phalanx.cli.workspace.base import open_workspace
 from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from phalanx.cli.workspace.base import SeriesReader
 
 SHAPE = 40  # characters of a sparkline
 PLOTTED = 144  # columns of dots

@@ -12,13 +12,14 @@ import click
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
-from phalanx.cli.workspace.base import RunFiles, open_workspace, require_local_home
+from phalanx.cli.workspace.base import open_workspace, require_local_home
 from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
+    from phalanx.cli.workspace.base import RunFiles
     from phalanx.home.home import Home
     from phalanx.store import Run
 

@@ -20,10 +20,11 @@ import click
 from phalanx.cli.commands.ps import span
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable, table
-from phalanx.cli.workspace.base import Workspace, open_workspace
+from phalanx.cli.workspace.base import open_workspace
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.activity import ActivitySnapshot, ReplicaActivity, RunActivity
+    from phalanx.cli.workspace.base import Workspace
     from phalanx.scheduler.capacity import Capacity
     from phalanx.store import ReplicaRecord
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.interrupts import defer_signals, stop_on_interrupt
-from phalanx.cli.render.output import printable
+from phalanx.cli.render.output import printable, table
 from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
 from phalanx.cli.workspace.activity import ActivitySnapshot, server_activity
 from phalanx.cli.workspace.events import RunEvent, events_of_rows
@@ -21,6 +21,7 @@ from phalanx.cli.workspace.first_error import FirstError
 from phalanx.cli.workspace.log_follower import LogBatch, follow, wait
 from phalanx.client import Client, RequestRefused
 from phalanx.client.queries import RemoteLogFollower
+from phalanx.client.rows import Details, replica_of, run_of
 from phalanx.errors import CallError
 from phalanx.logs.lines import LogLine
 from phalanx.naming import replica_name
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
     from phalanx.client.config import ServerChoice
-    from phalanx.client.rows import Details
     from phalanx.client.series import RemoteSeries
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.replica_logs import LogSource
@@ -135,8 +135,6 @@ class ServerRows:
         offset: int = 0,
         project: str | None = None,
     ) -> list[Run]:
-        from phalanx.client.rows import run_of
-
         found = self.client.run_rows(query, sort, limit, offset, project)
         for row in found:
             self._note(str(row["id"]), row.get("waits_for"))
@@ -153,8 +151,6 @@ class ServerRows:
 
     def attempt(self, run_id: str, number: int) -> list[ReplicaRecord]:
         """The replicas of an earlier attempt."""
-        from phalanx.client.rows import replica_of
-
         return [replica_of(row, run_id, number) for row in self.client.topology(run_id, number)["replicas"]]
 
     def facts(self, run_id: str) -> dict[str, Any]:
@@ -194,8 +190,6 @@ class ServerFiles:
 
 
 def _table_lines(found: Any) -> list[str]:
-    from phalanx.cli.render.output import table
-
     if not isinstance(found, dict) or not found.get("columns"):
         return []
     width = len(found["columns"])
