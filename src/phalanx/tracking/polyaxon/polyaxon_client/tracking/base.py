@@ -12,6 +12,7 @@ from phalanx import tracking
 from .. import settings
 from ..client import PolyaxonClient
 from ..exceptions import PolyaxonClientException
+from . import paths
 from .environment import code_reference, run_environment
 from .guards import check_no_op, check_offline, say_once
 from .paths import get_base_outputs_path, get_outputs_path, read_json
@@ -46,7 +47,8 @@ class BaseTracker:
         track_env: bool = True,
         outputs_store: Any = None,
     ) -> None:
-        """Raises PolyaxonClientException outside of a run, when no project is named."""
+        """Subclasses add arguments of their own after `project`. Raises PolyaxonClientException outside of a run, when
+        no project is named."""
         self.project = project
         self.client = client
         self.track_logs = track_logs
@@ -274,3 +276,26 @@ class BaseTracker:
             f"`{name}` is not in the {type(self).__name__} of Polyaxon 0.x, which has {', '.join(known)};"
             " `from phalanx import tracking` has more"
         )
+
+
+class PathReader:
+    """The paths and the log level of a run, which experiments and jobs read."""
+
+    run: Any
+
+    @check_no_op
+    def get_outputs_path(self) -> Any:
+        is_own = self.run is not None and not settings.IS_MANAGED
+        return self.run.outputs if is_own else paths.get_outputs_path()
+
+    @check_no_op
+    def get_log_level(self) -> Any:
+        return paths.get_log_level()
+
+    @staticmethod
+    def get_data_paths() -> Any:
+        return paths.get_data_paths()
+
+    @staticmethod
+    def get_outputs_refs_paths() -> Any:
+        return paths.get_outputs_refs_paths()

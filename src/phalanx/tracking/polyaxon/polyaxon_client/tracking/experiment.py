@@ -8,27 +8,19 @@ from typing import Any
 
 from .. import settings
 from . import paths
-from .base import BaseTracker
+from .base import BaseTracker, PathReader
 from .guards import check_no_op, check_offline
 
 
-class Experiment(BaseTracker):
+class Experiment(PathReader, BaseTracker):
     experiment_id: Any = None
     group_id: Any = None
     experiment: Any = None
 
     def __init__(
-        self,
-        project: str | None = None,
-        experiment_id: Any = None,
-        group_id: Any = None,
-        client: Any = None,
-        track_logs: bool = True,
-        track_code: bool = True,
-        track_env: bool = True,
-        outputs_store: Any = None,
+        self, project: str | None = None, experiment_id: Any = None, group_id: Any = None, *others: Any, **options: Any
     ) -> None:
-        super().__init__(project, client, track_logs, track_code, track_env, outputs_store)
+        super().__init__(project, *others, **options)
         self.experiment_id = experiment_id if self.run is None else self.run.id
         self.group_id = group_id
 
@@ -110,23 +102,6 @@ class Experiment(BaseTracker):
     @classmethod
     def get_declarations(cls) -> Any:
         return cls.get_params()
-
-    @check_no_op
-    def get_outputs_path(self) -> Any:
-        is_own = self.run is not None and not settings.IS_MANAGED
-        return self.run.outputs if is_own else paths.get_outputs_path()
-
-    @check_no_op
-    def get_log_level(self) -> Any:
-        return paths.get_log_level()
-
-    @staticmethod
-    def get_data_paths() -> Any:
-        return paths.get_data_paths()
-
-    @staticmethod
-    def get_outputs_refs_paths() -> Any:
-        return paths.get_outputs_refs_paths()
 
 
 def _is_step(value: Any) -> bool:
