@@ -45,7 +45,7 @@ class Experiment(PathReader, BaseTracker):
         labels = {"backend": backend, "build": build_id, "group": self.group_id}
         told = {key: value for key, value in labels.items() if value is not None}
         if self.run is not None and told:
-            self._label(**told)
+            self.run.labels(**told)
         if self.run is not None and (content or config):
             self.run.text("polyaxonfile", content or config)
         return self
@@ -54,8 +54,6 @@ class Experiment(PathReader, BaseTracker):
     def log_metrics(self, **metrics: Any) -> None:
         """A whole-number `step` is the step of the other metrics, as in Polyaxon's dashboard."""
         run = self._kept()
-        if run is None:
-            return
         step: Any = metrics.get("step")
         if len(metrics) > 1 and _is_step(step):
             run.log({name: value for name, value in metrics.items() if name != "step"}, step=int(step))
@@ -64,7 +62,7 @@ class Experiment(PathReader, BaseTracker):
 
     @check_offline
     def log_framework(self, framework: str) -> None:
-        self._describe(framework=framework)
+        self._kept().describe(framework=framework)
 
     @staticmethod
     def get_cluster_def() -> Any:

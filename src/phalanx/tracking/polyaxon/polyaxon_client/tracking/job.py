@@ -54,7 +54,7 @@ class Job(PathReader, BaseJob):
         self.job_id = self._new_id()
         told = {key: value for key, value in {"backend": backend, "build": build_id}.items() if value is not None}
         if self.run is not None and told:
-            self._label(**told)
+            self.run.labels(**told)
         if self.run is not None and content:
             self.run.text("polyaxonfile", content)
         return self
