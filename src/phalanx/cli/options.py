@@ -144,6 +144,12 @@ def parse_params(pairs: tuple[str, ...]) -> dict[str, str]:
     return params
 
 
+def complete_backend(*_: Any) -> list[str]:
+    from phalanx.backends import names
+
+    return list(names())
+
+
 def complete_site(*_: Any) -> list[str]:
     from phalanx.home.home import default_home
     from phalanx.sites.profile_search import added, shipped

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from phalanx.cli.interrupts import defer_signals
 from phalanx.cli.options import json_option
-from phalanx.cli.workspace.base import open_workspace
 
 
 @click.command("copy")
@@ -17,10 +13,6 @@ from phalanx.cli.workspace.base import open_workspace
 @json_option
 def command(run: str, detach: bool, as_json: bool) -> None:
     """Submit a run again, as a new run that starts from a copy of its outputs."""
-    from phalanx.cli.run_watch import watch_or_detach
+    from phalanx.cli.run_watch import clone_and_watch
 
-    with open_workspace(settled=False, quiet=as_json) as place:
-        defer_signals()
-        new = place.acts.clone(place.rows.find(run), "copy")
-        code = watch_or_detach(place, new, detach=detach, as_json=as_json)
-    sys.exit(code)
+    clone_and_watch(run, "copy", detach=detach, as_json=as_json)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx import run_paths
-from phalanx.cli.options import assume_option, cluster_options, file_options, json_option, load
+from phalanx.cli.options import assume_option, cluster_options, complete_backend, file_options, json_option, load
 from phalanx.cli.render.output import print_json, print_lines, print_notes, printable, table
 from phalanx.errors import CallError, path_error
 from phalanx.naming import is_launcher
@@ -24,16 +24,10 @@ if TYPE_CHECKING:
     from phalanx.spec import Spec
 
 
-def _complete_backend(*_: Any) -> list[str]:
-    from phalanx.backends import names
-
-    return list(names())
-
-
 @click.command("plan")
 @file_options
 @click.option(
-    "--on", "backend", metavar="BACKEND", help="Render the job for this backend.", shell_complete=_complete_backend
+    "--on", "backend", metavar="BACKEND", help="Render the job for this backend.", shell_complete=complete_backend
 )
 @click.option("-o", "--output", "folder", metavar="DIR", help="Write the rendered job to this folder.")
 @cluster_options

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from phalanx.cli.interrupts import defer_signals
 from phalanx.cli.options import json_option
-from phalanx.cli.workspace.base import open_workspace
 
 
 @click.command("restart")
@@ -18,10 +14,6 @@ from phalanx.cli.workspace.base import open_workspace
 @json_option
 def command(run: str, copy: bool, detach: bool, as_json: bool) -> None:
     """Submit a run again, as a new run with empty outputs."""
-    from phalanx.cli.run_watch import watch_or_detach
+    from phalanx.cli.run_watch import clone_and_watch
 
-    with open_workspace(settled=False, quiet=as_json) as place:
-        defer_signals()
-        new = place.acts.clone(place.rows.find(run), "copy" if copy else "restart")
-        code = watch_or_detach(place, new, detach=detach, as_json=as_json)
-    sys.exit(code)
+    clone_and_watch(run, "copy" if copy else "restart", detach=detach, as_json=as_json)
