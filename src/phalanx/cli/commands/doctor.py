@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -143,9 +142,5 @@ def _open_doors(home: Home) -> list[str]:
     return [
         f"other users can read {path}: run `chmod go= {path}`"
         for path in (home.path, home.runs)
-        if _others_may_read(path)
+        if path.stat().st_mode & 0o077
     ]
-
-
-def _others_may_read(path: Path) -> bool:
-    return bool(path.stat().st_mode & 0o077)

@@ -139,17 +139,13 @@ def _run_json(seen: RunActivity) -> dict[str, Any]:
         "queue_position": seen.queue_position,
         "asked": seen.asked._asdict(),
         "replicas": [
-            {
-                **replica_row(replica),
-                "use": None if use is None else {**use._asdict(), "at": _iso(use.at)},
-            }
-            for replica, use in seen.replicas
+            {**replica_row(replica), "use": None if use is None else _use_json(use)} for replica, use in seen.replicas
         ],
     }
 
 
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
+def _use_json(use: ReplicaActivity) -> dict[str, Any]:
+    return {**use._asdict(), "at": datetime.fromtimestamp(use.at, UTC).isoformat()}
 
 
 # live ----------------------------------------------------------------------------------------------------------------

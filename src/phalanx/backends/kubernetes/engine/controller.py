@@ -335,15 +335,11 @@ class NamespaceController:
         if not owners:
             return
         cargo = staged_objects.load(seat.run_folder, {}, attempt=seat.attempt, engine=engine, server="")
-        try:
-            staged_objects.apply_works(self.api, self.hands_for_one(), cargo, str(owners[0]["uid"]))
+        try:  # with a separate pool: this worker waits for it
+            staged_objects.apply_works(self.api, self.closers, cargo, str(owners[0]["uid"]))
         except JobRejected as fault:
             kept.attempt.fail(PodEnd(Cause.SETUP, f"the cluster rejected it: {fault}"), ())
         kept.not_staged_before = time.monotonic() + RETRY_S  # the mirror has to see them first
-
-    def hands_for_one(self) -> ThreadPoolExecutor:
-        """A separate pool: a worker may wait for these."""
-        return self.closers
 
     # when it is over ---------------------------------------------------------------------------------------------
 
