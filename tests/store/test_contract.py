@@ -11,6 +11,7 @@ import pytest
 
 from phalanx.errors import CallError
 from phalanx.store import DONE, Run, Store, StoreError, quoted
+from phalanx.store.schema import stored_revision
 from tests.store.conftest import Address
 from tests.store.samples import HOSTILE, NOON, after, replica, run, status
 
@@ -72,7 +73,7 @@ class TestRuns:
     def test_a_time_without_a_zone_is_refused(self, store: Store) -> None:
         with pytest.raises(TypeError):
             store.add(run(created_at=NOON.replace(tzinfo=None)))
-        assert store.is_empty()
+        assert not store.ids()
 
     def test_a_value_that_is_no_json_is_kept_as_its_text(self, store: Store) -> None:
         store.add(run(params={"at": NOON}))
@@ -89,8 +90,8 @@ class TestRuns:
             assert store.find("a1b2c3") == run(tags=("a",))
 
     def test_a_fresh_store_is_empty_and_well(self, store: Store) -> None:
-        assert store.is_empty()
-        assert store.schema_revision == "0003"
+        assert not store.ids()
+        assert stored_revision(store._database) == "0003"
         assert (store.runs(), store.count(), store.active(), store.projects(), store.ids()) == ([], 0, [], [], set())
         assert (store.statuses("no"), store.replicas("no")) == ([], [])
         assert store.check() == []
@@ -100,7 +101,7 @@ class TestRuns:
             store.add(run(f"r{place}", project=project))
         assert store.projects() == [("audio", 1), ("vision", 2)]
         assert store.ids() == {"r0", "r1", "r2"}
-        assert not store.is_empty()
+        assert store.ids()
 
     def test_runs_of_several_projects_are_asked_for_at_once(self, store: Store) -> None:
         for number, project in enumerate(["audio", "vision", "vision", "it's", "text"]):
@@ -343,7 +344,7 @@ class TestChanges:
         store.record(status(1, "running", run_id="gone"))
         store.put_replicas([replica(run_id="gone")])
         store.clear()
-        assert (store.ids(), store.check(), store.is_empty()) == (set(), [], True)
+        assert (store.ids(), store.check()) == (set(), [])
         store.add(run("gone"))
         assert (store.find("gone"), store.statuses("gone"), store.replicas("gone")) == (run("gone"), [], [])
 
@@ -368,7 +369,7 @@ class TestChanges:
 
         with pytest.raises(StoreError, match="so it was rolled back"):
             write()
-        assert store.is_empty()
+        assert not store.ids()
 
     def test_a_transaction_goes_on_after_a_call_that_was_wrong(self, store: Store) -> None:
         with store.transaction():
@@ -382,7 +383,7 @@ class TestChanges:
             with store.transaction():
                 store.add(run())
                 store.record(status(1, "running"))
-                assert other.is_empty()
+                assert not other.ids()
             assert other.find("a1b2c3").status == "running"
 
 

@@ -94,7 +94,8 @@ def _bring_code(pod: Pod) -> None:
 def _make_python(pod: Pod, say: Callable[[str], None]) -> None:
     """Raises VirtualenvError."""
     os.environ.setdefault("PIP_NO_CACHE_DIR", "1")  # nothing is installed twice here
-    asked = {"steps": pod.place.get("steps") or (), "requirements": _requirements(pod)}
+    requirements = tuple(pod.plan.python.get("requirements") or ())
+    asked = {"steps": pod.place.get("steps") or (), "requirements": requirements}
     if not asked["steps"] and not asked["requirements"]:
         return
     forget(pod.build)
@@ -108,10 +109,6 @@ def _make_python(pod: Pod, say: Callable[[str], None]) -> None:
     install(asked, os.path.join(pod.build, "venv"), working, say, make_venv_above)
     with open(os.path.join(pod.build, "done"), "wb"):
         pass
-
-
-def _requirements(pod: Pod) -> tuple[str, ...]:
-    return tuple(pod.plan.python.get("requirements") or ())
 
 
 def _advice(fault: Exception) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from phalanx.cli.render.output import report_errors
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -58,7 +60,17 @@ assume_option = click.option(
     metavar="OFFER",
     help="Render for a Kubernetes cluster with these features, such as training-operator=1.8,kueue.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--json`, passed on as `as_json`; errors of the verb are printed in the same form."""
+
+    @wraps(function)
+    def reporting(*arguments: Any, as_json: bool, **options: Any) -> Any:
+        with report_errors(as_json=as_json):
+            return function(*arguments, as_json=as_json, **options)
+
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(reporting)
 
 
 def _complete_file(*_: Any) -> list[Any]:
@@ -130,6 +142,12 @@ def parse_params(pairs: tuple[str, ...]) -> dict[str, str]:
             raise CallError(f"-P {pair!r}: not a valid name")
         params[name.strip()] = value
     return params
+
+
+def complete_backend(*_: Any) -> list[str]:
+    from phalanx.backends import names
+
+    return list(names())
 
 
 def complete_site(*_: Any) -> list[str]:

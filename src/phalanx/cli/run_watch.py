@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from phalanx.cli.interrupts import restore_signals
-from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.interrupts import defer_signals, restore_signals
+from phalanx.cli.render.output import print_json, print_result, printable
 from phalanx.cli.render.tables import failure_lines, replica_table, status_text
+from phalanx.cli.workspace.base import open_workspace
 from phalanx.store.rows import replica_row, run_row, status_row
 
 if TYPE_CHECKING:
@@ -21,15 +23,21 @@ METRICS_SHOWN = 6
 SHAPE = 40  # characters of a sparkline
 
 
+def clone_and_watch(run: str, how: str, *, detach: bool, as_json: bool) -> NoReturn:
+    """Submit a run again, watch the new one, and exit with its code. `how`: restart or copy."""
+    with open_workspace(settled=False, quiet=as_json) as workspace:
+        defer_signals()
+        new = workspace.acts.clone(workspace.rows.find(run), how)
+        code = watch_or_detach(workspace, new, detach=detach, as_json=as_json)
+    sys.exit(code)
+
+
 def watch_or_detach(workspace: Workspace, run: Run, *, detach: bool, as_json: bool) -> int:
     """Detach from a run just submitted, or watch it until it finishes. Returns the exit code of the verb."""
     if detach:
         restore_signals()
         workspace.acts.leave(run)
-        if as_json:
-            print_json({"ok": True, "id": run.id, "status": run.status})
-        else:
-            click.echo(run.id)
+        print_result({"id": run.id, "status": run.status}, run.id, as_json=as_json)
         return 0
     if not as_json:
         click.echo(click.style(f"run {run.id}" + (f" ({run.name})" if run.name else ""), bold=True), err=True)

@@ -11,7 +11,7 @@ class Starter(NamedTuple):
     """The parts of a starter file that differ by framework."""
 
     summary: str
-    command: str
+    command: str = "python train.py --lr={{ lr }} --epochs={{ epochs }}"
     replicas: str = ""
     hint: str = ""
 
@@ -24,55 +24,45 @@ _PS = """\
         memory: {{requests: 512, limits: 1024}}
 """
 STARTERS = {
-    SINGLE: Starter("One process, with any framework.", "python train.py --lr={{ lr }} --epochs={{ epochs }}"),
+    SINGLE: Starter("One process, with any framework."),
     "pytorch": Starter(
         "PyTorch: one master and two workers that call init_process_group('env://').",
-        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
         hint="MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and LOCAL_RANK are set, as torchrun sets them.",
     ),
     "tensorflow": Starter(
         "TensorFlow: a chief, two workers and a parameter server, wired by TF_CONFIG.",
-        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
         replicas="    master_task: chief # how TF_CONFIG names the master: chief for TensorFlow 2, master for 1.x\n"
         + _PS.format(ps="parameter servers, for tf.distribute.ParameterServerStrategy"),
         hint="TF_CONFIG is set on every replica.",
     ),
     "mxnet": Starter(
         "MXNet: a scheduler, two workers and a server, for kvstore='dist_sync'.",
-        "python train.py --lr={{ lr }} --epochs={{ epochs }} --kv-store=dist_sync",
+        command="python train.py --lr={{ lr }} --epochs={{ epochs }} --kv-store=dist_sync",
         replicas=_PS.format(ps="servers of the key-value store; the master is their scheduler"),
         hint="The DMLC_* variables are set; scheduler and servers run the same command.",
     ),
     "horovod": Starter(
         "Horovod: one master and two workers that communicate over Gloo.",
-        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
         replicas="    # launcher: mpirun # start the ranks with mpirun instead\n",
         hint="HOROVOD_RANK and HOROVOD_SIZE are set; no sshd and no horovodrun are needed.",
     ),
     "mpi": Starter(
         "MPI: ranks without a master, started with mpirun.",
-        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
         hint="Write the program only: Phalanx adds mpirun.",
     ),
     "jax": Starter(
         "JAX: one master and two workers for jax.distributed.",
-        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
         hint="Call jax.distributed.initialize() without arguments: it finds the coordinator and its process id.",
     ),
     "deepspeed": Starter(
         "DeepSpeed: one master and two workers that call deepspeed.init_distributed().",
-        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
         hint="The same variables as for PyTorch are set; no hostfile and no ssh are needed.",
     ),
     "xgboost": Starter(
         "XGBoost: one master, whose code starts the tracker, and two workers.",
-        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
         hint="DMLC_TRACKER_URI, DMLC_TRACKER_PORT, RANK and WORLD_SIZE are set.",
     ),
-    "plain": Starter(
-        "Replicas that find each other through PHALANX_RANK, PHALANX_WORLD_SIZE and PHALANX_CLUSTER.",
-        "python train.py --lr={{ lr }} --epochs={{ epochs }}",
-    ),
+    "plain": Starter("Replicas that find each other through PHALANX_RANK, PHALANX_WORLD_SIZE and PHALANX_CLUSTER."),
 }
 
 _HEAD = """\

@@ -101,7 +101,7 @@ def recommend(trials: Sequence[Trial], speeds: Sequence[float | None], within: f
     }
     if not measured:
         return None
-    best = max(measured, key=lambda place: (measured[place], _smallness(trials[place])))
+    best = max(measured, key=lambda place: (measured[place], [-part for part in trials[place].cost]))
     enough = [place for place in measured if measured[place] >= within * measured[best]]
     without = [place for place in measured if not trials[place].cost.gpus]
     if without and len(without) < len(measured):
@@ -117,7 +117,3 @@ def recommend(trials: Sequence[Trial], speeds: Sequence[float | None], within: f
         larger=min(dearer, key=lambda place: trials[place].cost, default=None),
         smaller=max(cheaper, key=lambda place: trials[place].cost, default=None),
     )
-
-
-def _smallness(trial: Trial) -> tuple[float, ...]:
-    return tuple(-part for part in trial.cost)

@@ -127,10 +127,6 @@ class Store(TrackedValueQueries, RunListQueries):
         """The location of the database, without its password."""
         return self._database.place
 
-    @property
-    def schema_revision(self) -> str | None:
-        return schema.stored_revision(self._database)
-
     def transaction(self) -> AbstractContextManager[None]:
         """All writes inside are committed together, or none of them."""
         return self._database.transaction()
@@ -282,19 +278,17 @@ class Store(TrackedValueQueries, RunListQueries):
 
     def project_of(self, run_id: str) -> str | None:
         """Of the run with exactly this id; None when it does not exist."""
-        found = self._database.rows("SELECT project FROM runs WHERE id = ?", [run_id])
-        return str(found[0][0]) if found else None
+        return self._column("project", run_id)
 
     def status_of(self, run_id: str) -> str | None:
-        """Of the run with exactly this id; None when it does not exist."""
-        found = self._database.rows("SELECT status FROM runs WHERE id = ?", [run_id])
+        return self._column("status", run_id)
+
+    def _column(self, name: str, run_id: str) -> str | None:
+        found = self._database.rows(f"SELECT {name} FROM runs WHERE id = ?", [run_id])
         return str(found[0][0]) if found else None
 
     def ids(self) -> set[str]:
         return {run_id for (run_id,) in self._database.rows("SELECT id FROM runs")}
-
-    def is_empty(self) -> bool:
-        return not self._database.rows("SELECT 1 FROM runs LIMIT 1")
 
     def check(self) -> list[str]:
         """Problems in the data, for `doctor`; empty when there are none. Reads everything."""

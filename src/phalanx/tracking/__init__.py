@@ -63,7 +63,7 @@ def _found(said: Mapping[str, str | None], words: tuple[str, ...], *, is_other: 
         run, writer = None, this_writer()
         inside = writer.folder if writer is not None else None
     if is_off:
-        return _nowhere()
+        return nowhere()
     if not inside:
         return _outside(said, words)
     if run is None or run.folder != inside:
@@ -115,10 +115,10 @@ def _outside(said: Mapping[str, str | None], words: tuple[str, ...]) -> TrackedR
 
     with guarded(lambda fault: warn(f"this run is not tracked: {error_text(fault)}")):
         return begin(said["name"], said["project"], words, said["description"], said["server"])
-    return _nowhere()
+    return nowhere()
 
 
-def _nowhere() -> TrackedRun:
+def nowhere() -> TrackedRun:
     """A run that records nothing."""
     run = TrackedRun("", "", "", os.environ.get("PHALANX_OUTPUTS", "outputs"), 0, is_managed=True)
     run.is_nowhere = True

@@ -14,9 +14,9 @@ from jsonschema import Draft202012Validator
 from kubernetes_validate.utils import schema_contents
 from referencing import Registry, Resource
 
-from phalanx.backends.kubernetes.operators.job_kinds import templates_of
 from phalanx.backends.kubernetes.target import RUN
 from phalanx.plan.document import is_secret
+from tests.backends.kubernetes.operator_objects import templates_of
 
 OLDEST, NEWEST = "1.25", "1.37"
 VERSIONS = tuple(f"1.{minor}" for minor in range(25, 38))

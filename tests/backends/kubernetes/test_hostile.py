@@ -13,10 +13,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from phalanx import backends, plan, spec
-from phalanx.backends.kubernetes.operators.job_kinds import templates_of
 from phalanx.backends.kubernetes.render import names
 from phalanx.backends.kubernetes.target import ClusterTarget
 from phalanx.errors import CallError, SpecErrors
+from tests.backends.kubernetes.operator_objects import templates_of
 from tests.backends.kubernetes.schemas import faults_of
 from tests.examples import examples
 

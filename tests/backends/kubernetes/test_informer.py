@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.backends.kubernetes.cluster.api import CONFIG_MAPS, JOBS, PODS, Api, connect, kind_named
+from phalanx.backends.kubernetes.cluster.api import JOBS, PODS, Api, connect, kind_named
 from phalanx.backends.kubernetes.engine import informer
 from phalanx.backends.kubernetes.engine.informer import Informer, NamespaceCache
 from phalanx.backends.kubernetes.target import Settings
@@ -58,6 +58,14 @@ def names(reflector: Informer) -> list[str]:
     return sorted(one["metadata"]["name"] for one in reflector.snapshot())
 
 
+def of_run(found: list[dict[str, Any]], run: str) -> list[dict[str, Any]]:
+    return [one for one in found if one["metadata"]["labels"]["phalanx.dev/run"] == run]
+
+
+def runs_of(found: list[dict[str, Any]]) -> set[str]:
+    return {one["metadata"]["labels"]["phalanx.dev/run"] for one in found}
+
+
 def lists_of(server: FakeApiServer, plural: str = "pods") -> int:
     return len([one for one in server.requests if one.path.endswith(f"/{plural}") and not one.is_watch])
 
@@ -76,15 +84,13 @@ def test_what_is_there_and_what_happens_is_seen(server: FakeApiServer, pods: Inf
     server.put(pod("two", run="xyz"))
     until(lambda: names(pods) == ["one", "two"])
     server.set_pod_phase("one", "Running")
-    until(lambda: [one["status"]["phase"] for one in pods.of_run("abc")] == ["Running"])
-    assert pods.runs() == {"abc", "xyz"}
+    until(lambda: [one["status"]["phase"] for one in of_run(pods.snapshot(), "abc")] == ["Running"])
+    assert runs_of(pods.snapshot()) == {"abc", "xyz"}
     assert {one["kind"] for one in pods.snapshot()} == {"Pod"}
     server.remove("Pod", "one")
     until(lambda: names(pods) == ["two"])
-    assert [one["status"]["phase"] for one in pods.gone_of("abc")] == ["Running"]
-    assert pods.runs() == {"xyz"}
+    assert runs_of(pods.snapshot()) == {"xyz"}
     assert (lists_of(server), len(watches_of(server))) == (1, 1)
-    assert pods.requests == 2
 
 
 def test_a_version_that_is_too_old_means_a_new_list(server: FakeApiServer, pods: Informer) -> None:
@@ -97,7 +103,6 @@ def test_a_version_that_is_too_old_means_a_new_list(server: FakeApiServer, pods:
         server.remove("Pod", "one")
         server.expire_watches()
     until(lambda: names(pods) == ["two"])
-    assert [one["metadata"]["name"] for one in pods.gone_of("abc")] == ["one"]
     server.put(pod("three"))
     until(lambda: names(pods) == ["three", "two"])
     assert pods.trouble == ""
@@ -175,7 +180,7 @@ def test_a_kind_that_is_no_more_has_no_objects_and_is_no_trouble(server: FakeApi
     meta = {"name": "one", "namespace": "default", "labels": {"phalanx.dev/run": "abc"}}
     server.put({"apiVersion": "kubeflow.org/v1", "kind": "TFJob", "metadata": meta, "spec": {}})
     mirror = NamespaceCache(api, [PODS, kind])
-    assert mirror.wait_synced(5)
+    until(lambda: mirror.is_synced)
     assert len(mirror.all_of(kind)) == 1
     server.unserve("TFJob")
     server.drop_connections()
@@ -216,31 +221,20 @@ def test_stopping_does_not_wait_for_the_watch(server: FakeApiServer, pods: Infor
     assert time.monotonic() - begun < 30
 
 
-def test_what_we_made_is_there_before_the_watch_says_so(server: FakeApiServer, pods: Informer, api: Api) -> None:
-    pods.start()
-    until(lambda: watches_of(server))
-    made = api.create(PODS, pod("one"))
-    pods.note(made)
-    assert names(pods) == ["one"]
-    api.delete(PODS, "one", grace_s=0)
-    until(lambda: names(pods) == [])
-    pods.note(made)  # late: the watch has seen its end
-    assert names(pods) == []
-
-
 def test_many_runs_cost_as_many_requests_as_one(server: FakeApiServer, api: Api) -> None:
     mirror = NamespaceCache(api, [PODS, JOBS])
-    assert mirror.wait_synced(5)
+    until(lambda: mirror.is_synced)
     until(lambda: len(watches_of(server)) == len(watches_of(server, "events")) == len(watches_of(server, "jobs")) == 1)
     before = len(server.requests)
     for number in range(200):
         server.put(pod(f"phalanx-r{number}-0", run=f"r{number}"))
         server.set_pod_phase(f"phalanx-r{number}-0", "Running")
-    until(lambda: len(mirror.runs()) == 200)
+    until(lambda: len(runs_of(mirror.all_of(PODS))) == 200)
     for number in range(200):
-        assert len(mirror.of_run(f"r{number}").objects["Pod"]) == 1
+        assert len(of_run(mirror.all_of(PODS), f"r{number}")) == 1
     assert len(server.requests) == before
-    assert mirror.requests == 6  # a list and a watch for each of three kinds
+    kinds = ("pods", "jobs", "events")  # a list and a watch for each
+    assert [lists_of(server, plural) + len(watches_of(server, plural)) for plural in kinds] == [2, 2, 2]
     mirror.close()
 
 
@@ -248,41 +242,29 @@ def test_a_run_has_its_objects_and_what_is_said_about_them(server: FakeApiServer
     mine = server.put(pod("phalanx-abc-0"))
     other = server.put(pod("phalanx-abcd-0", run="abcd"))
     stranger = server.put(pod("web", run=None))
-    mirror = NamespaceCache(api, [PODS], slim=[CONFIG_MAPS])
-    assert mirror.wait_synced(5)
+    mirror = NamespaceCache(api, [PODS, JOBS])
+    until(lambda: mirror.is_synced)
     for about, reason in ((mine, "FailedScheduling"), (other, "Pulled"), (stranger, "Killing"), (mine, "Scheduled")):
         server.event(about, reason, "words")
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "phalanx-abc", "namespace": "default"}}
-    server.event(server.put({**job, "spec": {}}), "FailedCreate", "quota")
-    until(lambda: len(mirror.of_run("abc").events) == 3)
-    seen = mirror.of_run("abc")
-    assert [one["reason"] for one in seen.events] == ["FailedScheduling", "Scheduled", "FailedCreate"]
-    assert [one["metadata"]["name"] for one in seen.objects["Pod"]] == ["phalanx-abc-0"]
+    work = server.put({**job, "spec": {}})
+    server.event(work, "FailedCreate", "quota")
+    uids = [one["metadata"]["uid"] for one in (mine, work)]
+    until(lambda: len(mirror.events(uids)) == 3)
+    assert [one["reason"] for one in mirror.events(uids)] == ["FailedScheduling", "Scheduled", "FailedCreate"]
+    assert [one["metadata"]["name"] for one in of_run(mirror.all_of(PODS), "abc")] == ["phalanx-abc-0"]
     server.remove("Pod", "phalanx-abc-0")
-    until(lambda: mirror.of_run("abc").gone["Pod"])
-    assert mirror.of_run("abc").objects["Pod"] == []
-    mirror.close()
-
-
-def test_a_slim_kind_brings_no_content(server: FakeApiServer, api: Api) -> None:
-    meta = {"name": "phalanx-abc", "labels": {"phalanx.dev/run": "abc"}}
-    server.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": "long"}})
-    mirror = NamespaceCache(api, [], slim=[CONFIG_MAPS])
-    assert mirror.wait_synced(5)
-    server.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**meta, "name": "two"}, "data": {"a": "long"}})
-    until(lambda: len(mirror.all_of(CONFIG_MAPS)) == 2)
-    assert all(set(one) == {"apiVersion", "kind", "metadata"} for one in mirror.all_of(CONFIG_MAPS))
-    assert {one["kind"] for one in mirror.all_of(CONFIG_MAPS)} == {"ConfigMap"}
+    until(lambda: of_run(mirror.all_of(PODS), "abc") == [])
     mirror.close()
 
 
 def test_events_are_a_help_not_a_need(server: FakeApiServer, api: Api) -> None:
     server.deny("list", "events")
-    server.put(pod("phalanx-abc-0"))
+    about = server.put(pod("phalanx-abc-0"))
     mirror = NamespaceCache(api, [PODS])
-    assert mirror.wait_synced(5)
+    until(lambda: mirror.is_synced)
     assert mirror.trouble == ""
-    assert mirror.of_run("abc").events == []
+    assert mirror.events([about["metadata"]["uid"]]) == []
     mirror.close()
 
 
@@ -292,14 +274,15 @@ def test_only_so_many_events_are_kept(server: FakeApiServer, api: Api, monkeypat
     mirror = NamespaceCache(api, [PODS])
     for number in range(50):
         server.event(about, f"R{number}", "words")
-    until(lambda: [one["reason"] for one in mirror.of_run("abc").events][-1:] == ["R49"])
-    assert len(mirror.of_run("abc").events) == 10
+    uids = [about["metadata"]["uid"]]
+    until(lambda: [one["reason"] for one in mirror.events(uids)][-1:] == ["R49"])
+    assert len(mirror.events(uids)) == 10
     mirror.close()
 
 
 def test_waiting_ends_with_the_next_change(server: FakeApiServer, api: Api) -> None:
     mirror = NamespaceCache(api, [PODS])
-    assert mirror.wait_synced(5)
+    until(lambda: mirror.is_synced)
     time.sleep(0.1)
     seen = mirror.changes
     assert mirror.wait(seen, 0.05) == seen

@@ -18,6 +18,7 @@ from phalanx.backends.kubernetes.target import Cluster, ClusterTarget, Settings
 from phalanx.errors import CallError
 from phalanx.plan.model import Plan
 from phalanx.spec.model import Build
+from tests.backends.kubernetes.operator_objects import job_of, templates_of
 from tests.backends.kubernetes.schemas import faults_of, secrets_outside
 from tests.backends.kubernetes.test_operators import ALL, OLD, SMALL, TRAINER, job, planned
 
@@ -82,7 +83,7 @@ def test_variables_of_the_operator_are_left_to_it_and_win() -> None:
     owner, found = rendered(planned("pytorch"))
     yields = json.loads(owner["data"]["place.json"])["yields"]
     assert {"MASTER_ADDR", "RANK", "WORLD_SIZE", "PET_NNODES"} <= set(yields)
-    for template in job_kinds.templates_of(found):
+    for template in templates_of(found):
         given = {each["name"] for each in template["spec"]["containers"][0]["env"]}
         assert given.isdisjoint(yields)
     assert "TF_CONFIG" in json.loads(rendered(planned("tensorflow"))[0]["data"]["place.json"])["yields"]
@@ -97,7 +98,7 @@ def test_every_port_has_a_name_for_the_service_that_the_operator_makes_of_them()
     ]
     box = {"name": "phalanx", "ports": more}
     found = job(planned("pytorch", kubernetes={"pod": {"spec": {"containers": [box]}}}))
-    for template in job_kinds.templates_of(found):
+    for template in templates_of(found):
         assert template["spec"]["containers"][0]["ports"] == [
             {"name": "pytorchjob-port", "containerPort": 23456},
             {"name": "port-8080", "containerPort": 8080},
@@ -139,7 +140,7 @@ def test_mxnet_is_scheduled_where_it_still_is() -> None:
 def test_one_pod_needs_no_operator() -> None:
     found = rendered(planned("pytorch", replicas={"n_workers": 0}), TRAINER)
     assert [each["kind"] for each in found] == ["ConfigMap", "Job"]
-    assert backend.job_of(found) is None
+    assert job_of(found) is None
 
 
 @pytest.mark.parametrize(
@@ -232,7 +233,7 @@ def test_volcano_is_told_of_the_gang_by_us_and_by_the_operator() -> None:
         "priorityClass": "high",
     }
     assert (group["metadata"]["name"], group["spec"]["minMember"], group["spec"]["queue"]) == ("phalanx-r1", 4, "team")
-    for template in job_kinds.templates_of(found):
+    for template in templates_of(found):
         assert template["spec"]["schedulerName"] == "volcano"
         assert template["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "phalanx-r1"
     assert faults_of([group, found]) == []
@@ -249,7 +250,7 @@ def test_the_gang_of_mpi_is_not_called_as_the_one_that_its_operator_would_make()
     name = group["metadata"]["name"]
     assert name not in (found["metadata"]["name"], "phalanx-r1")
     assert group["spec"] == {"minMember": 2}  # the launcher comes when the workers are there
-    for template in job_kinds.templates_of(found):
+    for template in templates_of(found):
         assert template["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == name
 
 
@@ -280,7 +281,7 @@ def test_fitting_a_plan_twice_changes_nothing(made: Plan, cluster: Cluster) -> N
 def test_a_timeout_ends_pods_and_not_the_job_which_would_take_their_logs_along() -> None:
     found = job(planned("pytorch", timeout="1h"))
     assert "activeDeadlineSeconds" not in found["spec"]["runPolicy"]
-    seconds = {template["spec"]["activeDeadlineSeconds"] for template in job_kinds.templates_of(found)}
+    seconds = {template["spec"]["activeDeadlineSeconds"] for template in templates_of(found)}
     assert min(seconds) > 3600
 
 
@@ -307,7 +308,7 @@ def test_an_image_that_is_built_for_the_run_is_in_all_of_its_pods(made: Plan, cl
     asked = replace(made, build=Build(image="python:3.12", build_steps=("pip install numpy",)))
     found = rendered(asked, cluster, Settings(registry="registry.example/team"))
     assert "Job" in [each["kind"] for each in found]  # which builds it
-    text = json.dumps(backend.job_of(found))
+    text = json.dumps(job_of(found))
     assert "registry.example/team/default:" in text
     assert "python:3.12" not in text
 

@@ -19,6 +19,7 @@ from phalanx.backends.kubernetes.operators.job_kinds import MPIJOB, MPIJOB_V1
 from phalanx.backends.kubernetes.target import Cluster, ClusterTarget, Settings
 from phalanx.errors import CallError
 from phalanx.plan.model import Plan
+from tests.backends.kubernetes.operator_objects import operated
 from tests.backends.kubernetes.schemas import faults_of
 from tests.backends.kubernetes.test_operators import OLD, SMALL, job, planned
 from tests.leftovers import PATIENCE_S, marked
@@ -435,4 +436,4 @@ def test_root_has_a_key_that_nobody_else_can_read(tmp_path: Path) -> None:
 def test_whatever_mpi_renders_is_restricted() -> None:
     for made in (MPI, planned("horovod"), planned("tensorflow", backend="mpi", replicas={"default_worker": SMALL})):
         assert faults_of(backend.objects(made, ClusterTarget())) == []
-    assert job_kinds.operated(job(MPI)) == MPIJOB
+    assert operated(job(MPI)) == MPIJOB

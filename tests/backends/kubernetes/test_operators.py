@@ -21,10 +21,11 @@ from phalanx.backends.kubernetes.operators.job_kinds import (
     TFJOB,
     TRAINJOB,
 )
-from phalanx.backends.kubernetes.target import ATTEMPT, Cluster, ClusterTarget
+from phalanx.backends.kubernetes.target import Cluster, ClusterTarget
 from phalanx.errors import CallError
 from phalanx.placeholders import host
 from phalanx.plan.model import Plan
+from tests.backends.kubernetes.operator_objects import job_of, operated, templates_of
 
 SMALL = {"resources": {"cpu": {"requests": 1}}}
 OLD = Cluster(kinds={"MXJob": ("kubeflow.org/v1",), "MPIJob": ("kubeflow.org/v1",)}, is_assumed=False)
@@ -49,7 +50,7 @@ def planned(framework: str | None, command: str = "python train.py", run_id: str
 
 
 def job(made: Plan, cluster: Cluster | None = None) -> Any:
-    found = backend.job_of(backend.objects(made, ClusterTarget(cluster=cluster or Cluster())))
+    found = job_of(backend.objects(made, ClusterTarget(cluster=cluster or Cluster())))
     assert found is not None
     return found
 
@@ -70,28 +71,16 @@ ALL: Sequence[tuple[Plan, Cluster]] = (
 
 def test_every_kind_is_known_by_what_an_object_says() -> None:
     for known in OPERATED:
-        assert job_kinds.operated({"apiVersion": known.api_version, "kind": known.kind}) == known
-    assert job_kinds.operated({"apiVersion": "kubeflow.org/v2", "kind": "TFJob"}) is None
+        assert operated({"apiVersion": known.api_version, "kind": known.kind}) == known
+    assert operated({"apiVersion": "kubeflow.org/v2", "kind": "TFJob"}) is None
     assert len({(known.api_version, known.kind) for known in OPERATED}) == len(OPERATED)
 
 
-@pytest.mark.parametrize(("made", "cluster"), ALL)
-def test_a_label_reaches_the_object_and_all_of_its_pods(made: Plan, cluster: Cluster) -> None:
-    found = job(made, cluster)
-    job_kinds.set_label(found, ATTEMPT, "7")
-    templates = list(job_kinds.templates_of(found))
-    assert templates
-    assert {each["metadata"]["labels"][ATTEMPT] for each in (found, *templates)} == {"7"}
-    assert json.dumps(found).count(f'"{ATTEMPT}": ') == 1 + len(templates)
-
-
 def test_templates_of_jobs_and_of_what_has_none() -> None:
-    assert list(job_kinds.templates_of({"kind": "Job", "apiVersion": "batch/v1", "spec": {"template": {"a": 1}}})) == [
-        {"a": 1}
-    ]
-    assert list(job_kinds.templates_of({"kind": "ConfigMap", "apiVersion": "v1", "data": {}})) == []
+    assert list(templates_of({"kind": "Job", "apiVersion": "batch/v1", "spec": {"template": {"a": 1}}})) == [{"a": 1}]
+    assert list(templates_of({"kind": "ConfigMap", "apiVersion": "v1", "data": {}})) == []
     bare = {"apiVersion": TRAINJOB.api_version, "kind": "TrainJob", "spec": {"runtimeRef": {"name": "x"}}}
-    assert list(job_kinds.templates_of(bare)) == []
+    assert list(templates_of(bare)) == []
 
 
 @pytest.mark.parametrize(

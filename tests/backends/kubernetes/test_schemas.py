@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from phalanx import spec
-from phalanx.backends.kubernetes.operators.job_kinds import templates_of
 from phalanx.backends.kubernetes.target import ATTEMPT, RUN, Settings
 from phalanx.errors import CallError, SpecErrors
 from tests.backends.kubernetes.files import CASES, EXAMPLES, SINGLE, Case, objects_of, rendered
+from tests.backends.kubernetes.operator_objects import templates_of
 from tests.backends.kubernetes.schemas import NEWEST, OLDEST, VERSIONS, faults_of, restricted, secrets_outside
 
 ROOT_OVER_SSH = ("mpi", "mpi-v1", "horovod")  # workers of MPI are sshd

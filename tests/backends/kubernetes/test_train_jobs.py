@@ -28,6 +28,7 @@ from phalanx.spec.model import Build
 from tests.agent.pods import Pod
 from tests.agent.running import wait_for
 from tests.backends.kubernetes.apiserver import FakeApiServer
+from tests.backends.kubernetes.operator_objects import job_of
 from tests.backends.kubernetes.schemas import faults_of
 from tests.backends.kubernetes.test_discovery import asked, named
 from tests.backends.kubernetes.test_operators import SMALL, TRAINER, job, planned
@@ -91,7 +92,7 @@ def test_resources_volumes_security_and_places_are_laid_over() -> None:
         replicas={"default_worker": {**SMALL, "node_selector": {"pool": "fast"}, "data_refs": ["images"]}},
     )
     target = ClusterTarget(Settings(stores={"images": DataVolume(claim="datasets")}), TRAINER)
-    found: Any = backend.job_of(backend.objects(made, target))
+    found: Any = job_of(backend.objects(made, target))
     node = patches(found)["node"]
     assert found["spec"]["trainer"]["resourcesPerNode"] == {"requests": {"cpu": "1"}}
     assert node["spec"]["nodeSelector"] == {"pool": "fast"}
@@ -107,7 +108,7 @@ def test_resources_volumes_security_and_places_are_laid_over() -> None:
 def test_secrets_are_named_one_by_one() -> None:
     made = planned("pytorch", env_vars=[["API_TOKEN", "hush"]])
     target = ClusterTarget(Settings(server="https://phalanx.example"), TRAINER)
-    found: Any = backend.job_of(backend.objects(made, target))
+    found: Any = job_of(backend.objects(made, target))
     keys = [
         each["valueFrom"]["secretKeyRef"]
         for each in found["spec"]["trainer"]["env"]
@@ -191,7 +192,7 @@ def test_what_trainer_reserves_for_xgboost_is_left_to_the_agent() -> None:
     """It counts a worker for every device, and we have one for every process."""
     made = planned("xgboost")
     objects = backend.objects(made, ClusterTarget(cluster=TRAINER))
-    found: Any = backend.job_of(objects)
+    found: Any = job_of(objects)
     assert not {each["name"] for each in found["spec"]["trainer"]["env"]} & {*train_jobs.RESERVED}
     assert "DMLC_NUM_WORKER" in made.shared
     assert not {"DMLC_NUM_WORKER", "DMLC_TASK_ID"} & {*json.loads(objects[0]["data"]["place.json"])["yields"]}

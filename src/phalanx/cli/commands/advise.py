@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from phalanx.atomic_files import write_atomic
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.render.tables import status_text
+from phalanx.cli.workspace.base import print_server, require_local_home, selected_server
+from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError, path_error
+from phalanx.insight.amounts import hours_words, memory_words, time_words
 
 if TYPE_CHECKING:
     from phalanx.client.config import ServerChoice
@@ -46,27 +50,23 @@ def command(runs: tuple[str, ...], is_applied: bool, output: str | None, force: 
 
     RUN is an id, the first characters of an id, or a name. The original file is never changed.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import require_local_home, selected_server
-
-        if not runs:
-            raise CallError("name at least one run: `phalanx ps` lists them")
-        server = selected_server()
-        if server is not None and not (is_applied or output is not None):
-            _print(_advised_there(server, runs, as_json=as_json), {}, as_json=as_json)
-            return
-        require_local_home("a copy of the file is written")
-        found = _advised_here(runs)
-        targets = _targets(found, output, force=force) if is_applied or output is not None else {}
-        for run, _, document in found:
-            if document is not None and run.id in targets:
-                write_copy(targets[run.id], document, f"{MARK}, from run {run.id}", force=force)
-        _print(found, targets, as_json=as_json)
+    if not runs:
+        raise CallError("name at least one run: `phalanx ps` lists them")
+    server = selected_server()
+    if server is not None and not (is_applied or output is not None):
+        _print(_advised_there(server, runs, as_json=as_json), {}, as_json=as_json)
+        return
+    require_local_home("a copy of the file is written")
+    found = _advised_here(runs)
+    targets = _targets(found, output, force=force) if is_applied or output is not None else {}
+    for run, _, document in found:
+        if document is not None and run.id in targets:
+            write_copy(targets[run.id], document, f"{MARK}, from run {run.id}", force=force)
+    _print(found, targets, as_json=as_json)
 
 
 def _advised_here(names: Sequence[str]) -> list[AdvisedRun]:
     """Raises CallError for a run that was not measured, SpecErrors should its file not bear the advice."""
-    from phalanx.cli.workspace.open_home import open_home
     from phalanx.scheduler.runner import schedule_once
     from phalanx.submission.advised_spec import advice_for, advice_row, advised_document
 
@@ -84,7 +84,6 @@ def _advised_here(names: Sequence[str]) -> list[AdvisedRun]:
 
 def _advised_there(server: ServerChoice, names: Sequence[str], *, as_json: bool) -> list[AdvisedRun]:
     """The server has the files of its runs: only their `environment` comes here."""
-    from phalanx.cli.workspace.base import print_server
     from phalanx.client import Client
 
     if not as_json:
@@ -101,8 +100,7 @@ def _print(found: Sequence[AdvisedRun], targets: Mapping[str, Path], *, as_json:
     for number, one in enumerate(found):
         if number:
             click.echo("")
-        for line in lines_of(one.run, one.advice):
-            click.echo(line)
+        print_lines(lines_of(one.run, one.advice))
         if one.run.id in targets:
             click.echo(f"\nwritten to {printable(str(targets[one.run.id]))}")
     if len(found) > 1:
@@ -119,8 +117,6 @@ def _json_row(one: AdvisedRun, target: Path | None) -> dict[str, Any]:
 
 
 def lines_of(run: Run, advice: Mapping[str, Any]) -> Iterator[str]:
-    from phalanx.insight.amounts import time_words
-
     name = f" ({printable(run.name)})" if run.name else ""
     took_s = advice["time_s"]["used"]
     took = f", took {time_words(took_s)}" if took_s is not None else ""
@@ -150,8 +146,6 @@ def environment_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def _rows(advice: Mapping[str, Any]) -> Iterator[list[str]]:
-    from phalanx.insight.amounts import time_words
-
     for role in advice["roles"]:
         yield from _role_rows(role)
     time = advice["time_s"]
@@ -162,7 +156,6 @@ def _rows(advice: Mapping[str, Any]) -> Iterator[list[str]]:
 
 def _role_rows(role: Mapping[str, Any]) -> Iterator[list[str]]:
     from phalanx.insight.advice import names_text
-    from phalanx.insight.amounts import hours_words, memory_words
 
     def idle(sizing: Mapping[str, Any], unit: str) -> str:
         return _or_dash(sizing["idle_hours"], lambda hours: hours_words(hours, unit))
@@ -205,8 +198,6 @@ def _or_dash(value: float | None, words: Callable[[float], str]) -> str:
 
 
 def _idle_words(idle: Mapping[str, float]) -> str:
-    from phalanx.insight.amounts import hours_words
-
     parts = [words for unit, hours in idle.items() if (words := hours_words(hours, unit)) != "-"]
     return ", ".join(parts) or "nothing"
 
@@ -251,7 +242,6 @@ def copy_fault(path: Path, *, force: bool) -> str | None:
 
 def write_copy(path: Path, document: Mapping[str, Any], title: str, *, force: bool) -> None:
     """Write the file atomically. Raises CallError."""
-    from phalanx.atomic_files import write_atomic
     from phalanx.spec.yaml_writer import to_yaml
 
     fault = copy_fault(path, force=force)

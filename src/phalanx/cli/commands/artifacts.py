@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
+from phalanx.cli.render.progress import bytes_text
+from phalanx.cli.workspace.base import open_workspace
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -25,29 +27,25 @@ SharedContent = Mapping[str, Sequence[str]] | None  # digest -> runs with that c
 @json_option
 def command(run: str | None, project: str | None, as_json: bool) -> None:
     """List the artifacts and models that a run or project logged, and other runs with the same content."""
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
-
-        if (run is None) == (project is None):
-            raise CallError("name either a run or a --project")
-        with open_workspace(quiet=as_json) as workspace:
-            if run is not None:
-                found = workspace.rows.artifacts(workspace.rows.find(run).id)
-            else:
-                found = workspace.artifacts_of(str(project), MOST + 1)
-            shared = workspace.runs_with_content(found)
-        more, found = len(found) > MOST and project is not None, found[:MOST] if project is not None else found
-        if as_json:
-            print_json({"ok": True, "artifacts": [artifact_row(row, shared) for row in found], "more": more})
-            return
-        if not found:
-            click.echo("No artifacts. Training code logs one with `phalanx.tracking.artifact(path)`.")
-            return
-        head = ["RUN", "TYPE", "NAME", "SIZE", "SHA-256", *(["ALSO IN"] if shared is not None else [])]
-        for line in table([head, *(_row(row, shared) for row in found)]):
-            click.echo(line)
-        if more:
-            click.echo(f"only the first {MOST} are listed: name a run to see all of its artifacts")
+    if (run is None) == (project is None):
+        raise CallError("name either a run or a --project")
+    with open_workspace(quiet=as_json) as workspace:
+        if run is not None:
+            found = workspace.rows.artifacts(workspace.rows.find(run).id)
+        else:
+            found = workspace.artifacts_of(str(project), MOST + 1)
+        shared = workspace.runs_with_content(found)
+    more, found = len(found) > MOST and project is not None, found[:MOST] if project is not None else found
+    if as_json:
+        print_json({"ok": True, "artifacts": [artifact_row(row, shared) for row in found], "more": more})
+        return
+    if not found:
+        click.echo("No artifacts. Training code logs one with `phalanx.tracking.artifact(path)`.")
+        return
+    head = ["RUN", "TYPE", "NAME", "SIZE", "SHA-256", *(["ALSO IN"] if shared is not None else [])]
+    print_lines(table([head, *(_row(row, shared) for row in found)]))
+    if more:
+        click.echo(f"only the first {MOST} are listed: name a run to see all of its artifacts")
 
 
 def _others(artifact: Artifact, shared: SharedContent) -> list[str] | None:
@@ -62,8 +60,6 @@ def artifact_row(artifact: Artifact, shared: SharedContent) -> dict[str, Any]:
 
 
 def _row(artifact: Artifact, shared: SharedContent) -> list[str]:
-    from phalanx.cli.render.progress import bytes_text
-
     cells = [
         artifact.run_id,
         printable(artifact.type),

@@ -7,27 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from phalanx.cli.options import file_options, json_option, parse_params, read_files
+from phalanx.cli.options import complete_backend, complete_site, file_options, json_option, parse_params, read_files
 from phalanx.cli.render.backend_verdict import print_advice, print_note, verdict_of
-from phalanx.cli.render.output import FILE_IS_WRONG, print_errors, print_json, print_notes, printable, report_errors
+from phalanx.cli.render.output import FILE_IS_WRONG, print_errors, print_json, print_notes, printable
 
 if TYPE_CHECKING:
     from phalanx.plan import Plan
     from phalanx.spec import Spec
-    from phalanx.spec.tree import Node
     from phalanx.submission.checks import BackendVerdict
-
-
-def _complete_backend(*_: Any) -> list[str]:
-    from phalanx.backends import names
-
-    return list(names())
-
-
-def _complete_site(*_: Any) -> list[str]:
-    from phalanx.cli.options import complete_site
-
-    return complete_site()
 
 
 @click.command("check")
@@ -38,13 +25,13 @@ def _complete_site(*_: Any) -> list[str]:
     metavar="BACKEND",
     help="Also report what this backend would reject, penalize or delay: slurm by the site profile, kubernetes by the "
     "rules of most clusters.",
-    shell_complete=_complete_backend,
+    shell_complete=complete_backend,
 )
 @click.option(
     "--site",
     metavar="NAME",
     help="Site profile for --on slurm: a name or a file.",
-    shell_complete=_complete_site,
+    shell_complete=complete_site,
 )
 @json_option
 def command(
@@ -54,30 +41,23 @@ def command(
 
     Exit codes: 0 valid file, 1 invalid file, 2 invalid call.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.render.plan_summary import all_notes, plan_of, summarise
-
-        loaded, tree = load_with_tree(files, params)
-        made = plan_of(loaded)
-        verdict = verdict_of(loaded, made, tree, backend, site)
-        summary = summarise(loaded, made)
-        if as_json:
-            print_json({**summary, **verdict.as_json()} if verdict is not None else summary)
-        else:
-            print_notes(all_notes(loaded, made))
-            if verdict is not None:
-                _print_verdict(verdict)
-            if verdict is None or not verdict.errors:
-                _print_summary(loaded, made, summary)
-    if verdict is not None and verdict.errors:
-        sys.exit(FILE_IS_WRONG)
-
-
-def load_with_tree(files: tuple[str, ...], params: tuple[str, ...]) -> tuple[Spec, Node]:
-    """The spec, and the tree that it was parsed from, which knows the line of every field."""
+    from phalanx.cli.render.plan_summary import all_notes, plan_of, summarise
     from phalanx.plan.framework_checks import load
 
-    return load(read_files(files), parse_params(params))
+    loaded, tree = load(read_files(files), parse_params(params))
+    made = plan_of(loaded)
+    verdict = verdict_of(loaded, made, tree, backend, site)
+    summary = summarise(loaded, made)
+    if as_json:
+        print_json({**summary, **verdict.as_json()} if verdict is not None else summary)
+    else:
+        print_notes(all_notes(loaded, made))
+        if verdict is not None:
+            _print_verdict(verdict)
+        if verdict is None or not verdict.errors:
+            _print_summary(loaded, made, summary)
+    if verdict is not None and verdict.errors:
+        sys.exit(FILE_IS_WRONG)
 
 
 def _print_summary(loaded: Spec, made: Plan | None, summary: dict[str, Any]) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
+from phalanx.cli.workspace.base import open_workspace
+from phalanx.errors import CallError
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.base import RunQueries
@@ -30,22 +32,18 @@ def command(runs: tuple[str, ...], query: str | None, sort: str, limit: int, eve
 
     RUN is an id, the first characters of an id, or a name.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
-        from phalanx.errors import CallError
-
-        with open_workspace(quiet=as_json) as workspace:
-            chosen = [workspace.rows.find(run) for run in runs]
-            if query is not None:
-                chosen += workspace.rows.runs(query, sort, limit)
-            chosen = list({run.id: run for run in chosen}.values())
-            if len(chosen) < 2:
-                raise CallError("name at least two runs, or use a query: `phalanx compare -q 'tags:nightly'`")
-            rows = compared(workspace.rows, chosen)
-        if as_json:
-            print_json({"ok": True, "runs": [_about(run) for run in chosen], "rows": rows})
-            return
-        _print(chosen, rows, everything=everything)
+    with open_workspace(quiet=as_json) as workspace:
+        chosen = [workspace.rows.find(run) for run in runs]
+        if query is not None:
+            chosen += workspace.rows.runs(query, sort, limit)
+        chosen = list({run.id: run for run in chosen}.values())
+        if len(chosen) < 2:
+            raise CallError("name at least two runs, or use a query: `phalanx compare -q 'tags:nightly'`")
+        rows = compared(workspace.rows, chosen)
+    if as_json:
+        print_json({"ok": True, "runs": [_about(run) for run in chosen], "rows": rows})
+        return
+    _print(chosen, rows, everything=everything)
 
 
 def _about(run: Run) -> dict[str, Any]:
@@ -89,8 +87,7 @@ def _print(runs: list[Run], rows: list[dict[str, Any]], *, everything: bool) -> 
         lines.append(
             [f"{row['kind'] if row['kind'] == 'param' else 'metric'} {printable(label)}", *map(_cell, row["values"])]
         )
-    for line in table(lines):
-        click.echo(line)
+    print_lines(table(lines))
     if hidden:
         click.echo(f"\n{hidden} params and metrics are equal in all runs; --all shows them")
 

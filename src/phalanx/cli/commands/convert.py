@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from phalanx.cli.options import file_options, json_option, load
-from phalanx.cli.render.output import print_json, print_notes, report_errors
+from phalanx.cli.render.output import print_json, print_notes
 
 
 @click.command("convert")
@@ -17,13 +17,12 @@ def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> N
     Old names and dialects become `framework` and `environment.replicas`; templates are kept. Notes on how old fields
     were interpreted go to standard error. Comments are lost.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.spec.yaml_writer import modern_document, to_yaml
+    from phalanx.spec.yaml_writer import modern_document, to_yaml
 
-        loaded = load(files, params)
-        document = modern_document(loaded)
-        if as_json:
-            print_json(document, indent=2)
-            return
-        print_notes(loaded.notes, err=True)
-        click.echo(to_yaml(document), nl=False)
+    loaded = load(files, params)
+    document = modern_document(loaded)
+    if as_json:
+        print_json(document, indent=2)
+        return
+    print_notes(loaded.notes, err=True)
+    click.echo(to_yaml(document), nl=False)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from phalanx.cli.installation import Part, version_line
 from phalanx.cli.options import cluster_options, json_option
-from phalanx.cli.render.output import FILE_IS_WRONG, print_json, printable, report_errors, table
+from phalanx.cli.render.diagnosis import print_diagnosis
+from phalanx.cli.render.output import FILE_IS_WRONG, print_json, print_lines, printable, table
+from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError, SystemFault
 
 if TYPE_CHECKING:
-    from phalanx.cli.installation import Part
     from phalanx.home.home import Home
     from phalanx.store import Store
 
@@ -36,39 +37,34 @@ def command(rebuild: bool, backend: str | None, as_json: bool, **cluster: str | 
     With --on it looks at a backend: whether jobs can be submitted from here. With --on kubernetes, that is the cluster
     that kubectl would use: versions, operators, queues, GPUs, quotas, and what we may do there.
     """
-    with report_errors(as_json=as_json):
-        if backend is not None:
-            if rebuild:
-                raise CallError("--rebuild works on a home and cannot be combined with --on")
-            _check_cluster(backend, cluster, as_json=as_json)
-        if named := [f"--{name}" for name, value in cluster.items() if value is not None]:
-            raise CallError(f"{', '.join(named)} needs --on kubernetes")
-        from phalanx.cli import installation
-        from phalanx.home.home import default_home
+    if backend is not None:
+        if rebuild:
+            raise CallError("--rebuild works on a home and cannot be combined with --on")
+        _check_cluster(backend, cluster, as_json=as_json)
+    if named := [f"--{name}" for name, value in cluster.items() if value is not None]:
+        raise CallError(f"{', '.join(named)} needs --on kubernetes")
+    from phalanx.cli import installation
+    from phalanx.home.home import default_home
 
-        found = list(installation.parts(default_home()))
-        if not as_json:
-            _show_installed(found)
-        checked, problems = _check_home(rebuild=rebuild)
-        if as_json:
-            answer = {"ok": not problems, **checked, "problems": problems}
-            print_json({**answer, "installed": installation.as_json(found)})
-        else:
-            _show_home(checked, problems)
+    found = list(installation.parts(default_home()))
+    if not as_json:
+        _show_installed(found)
+    checked, problems = _check_home(rebuild=rebuild)
+    if as_json:
+        answer = {"ok": not problems, **checked, "problems": problems}
+        print_json({**answer, "installed": installation.as_json(found)})
+    else:
+        _show_home(checked, problems)
     sys.exit(FILE_IS_WRONG if problems else 0)
 
 
 def _show_installed(found: list[Part]) -> None:
-    from phalanx.cli.installation import version_line
-
     click.echo(printable(version_line()))
-    for line in table([["", part.name, printable(part.words())] for part in found]):
-        click.echo(line)
+    print_lines(table([["", part.name, printable(part.words())] for part in found]))
 
 
 def _check_home(*, rebuild: bool) -> tuple[dict[str, Any], list[str]]:
     """Facts about the home, and its problems; failure to open it is a problem. Raises CallError, StoreError."""
-    from phalanx.cli.workspace.open_home import open_home
     from phalanx.home.home import default_home
     from phalanx.ingest.rebuild import rebuild_store
     from phalanx.registry.registry import Registry
@@ -103,7 +99,6 @@ def _show_home(checked: Mapping[str, Any], problems: Sequence[str]) -> None:
 
 def _check_cluster(backend: str, options: dict[str, str | None], *, as_json: bool) -> NoReturn:
     from phalanx import backends
-    from phalanx.cli.render.diagnosis import print_diagnosis
     from phalanx.home.home import default_home
 
     place = backends.find(backend)
@@ -147,9 +142,5 @@ def _open_doors(home: Home) -> list[str]:
     return [
         f"other users can read {path}: run `chmod go= {path}`"
         for path in (home.path, home.runs)
-        if _others_may_read(path)
+        if path.stat().st_mode & 0o077
     ]
-
-
-def _others_may_read(path: Path) -> bool:
-    return bool(path.stat().st_mode & 0o077)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors
+from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.workspace.base import open_workspace
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.events import RunEvent
@@ -19,19 +20,16 @@ if TYPE_CHECKING:
 @json_option
 def command(run: str, as_json: bool) -> None:
     """Show the events of a run and its replicas in order of time: status changes, starts, exits, stop requests."""
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
-
-        with open_workspace(quiet=as_json) as workspace:
-            found = workspace.rows.find(run)
-            happened = workspace.events(found)
-        if as_json:
-            print_json({"ok": True, "run_id": found.id, "events": [_row(event) for event in happened]})
-            return
-        width = max((len(event.replica or "run") for event in happened), default=0)
-        for event in happened:
-            when = f"{_time(event.at).astimezone():%Y-%m-%d %H:%M:%S.%f}"[:-3]
-            click.echo(f"{when}  {(event.replica or 'run').ljust(width)}  {printable(event.text)}")
+    with open_workspace(quiet=as_json) as workspace:
+        found = workspace.rows.find(run)
+        happened = workspace.events(found)
+    if as_json:
+        print_json({"ok": True, "run_id": found.id, "events": [_row(event) for event in happened]})
+        return
+    width = max((len(event.replica or "run") for event in happened), default=0)
+    for event in happened:
+        when = f"{_time(event.at).astimezone():%Y-%m-%d %H:%M:%S.%f}"[:-3]
+        click.echo(f"{when}  {(event.replica or 'run').ljust(width)}  {printable(event.text)}")
 
 
 def _time(seconds: float) -> datetime:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors
+from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -55,26 +56,22 @@ def command(
     artifacts. It leaves out environment variables, and `phalanx import` can read it. The other formats write one table
     of all runs and one of all points.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.open_home import open_home
-        from phalanx.exchange.exporter import target_folder
-        from phalanx.scheduler.runner import schedule_once
+    from phalanx.exchange.exporter import target_folder
+    from phalanx.scheduler.runner import schedule_once
 
-        home, store = open_home()
-        with store:
-            schedule_once(home, store)
-            chosen = _chosen(store, runs, project, query)
-            with target_folder(Path(output)) as folder:
-                done = _write(home, store, chosen, folder, form, with_files=artifacts)
-        if as_json:
-            print_json({"ok": True, "output": output, "format": form, **done})
-            return
-        click.echo(
-            f"{len(chosen)} run{'s' if len(chosen) != 1 else ''}, {done['points']:,} points: {printable(output)}"
-        )
-        for row in done["not_carried_over"]:
-            examples = f" ({'; '.join(row['examples'])})" if row["examples"] else ""
-            click.echo(printable(f"left out: {row['count']:,} {row['what']}{examples}"))
+    home, store = open_home()
+    with store:
+        schedule_once(home, store)
+        chosen = _chosen(store, runs, project, query)
+        with target_folder(Path(output)) as folder:
+            done = _write(home, store, chosen, folder, form, with_files=artifacts)
+    if as_json:
+        print_json({"ok": True, "output": output, "format": form, **done})
+        return
+    click.echo(f"{len(chosen)} run{'s' if len(chosen) != 1 else ''}, {done['points']:,} points: {printable(output)}")
+    for row in done["not_carried_over"]:
+        examples = f" ({'; '.join(row['examples'])})" if row["examples"] else ""
+        click.echo(printable(f"left out: {row['count']:,} {row['what']}{examples}"))
 
 
 def _chosen(store: Store, names: Sequence[str], project: str | None, query: str) -> list[Run]:

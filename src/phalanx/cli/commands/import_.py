@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
+from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -47,32 +48,30 @@ def command(
     JSON file of metrics, or a Phalanx run folder, home, export or zip. No code in SOURCE is executed. Runs imported
     before are skipped; data that cannot be imported is listed.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.open_home import open_home
-        from phalanx.exchange import detection
-        from phalanx.scheduler.runner import schedule_once
+    from phalanx.exchange import detection
+    from phalanx.scheduler.runner import schedule_once
 
-        path = detection.path_of(source)
-        chosen = kind or detection.kind_of(path)
-        if run_name and chosen != "csv":
-            raise CallError("--run-name is only for tables (csv): other sources name their runs")
-        if as_new and chosen != "phalanx":
-            raise CallError("--as-new is only for Phalanx runs: others always get new ids")
-        home, store = open_home()
-        with store:
-            if not dry_run:
-                schedule_once(home, store)
-            work = _Work(home, store, project, dry_run=dry_run)
-            if chosen == "phalanx":
-                work.take_own(path, as_new=as_new)
-            else:
-                work.take_foreign(path, chosen, run_name)
-            if not dry_run:
-                schedule_once(home, store)
-        if as_json:
-            print_json({"ok": True, "kind": chosen, "dry_run": dry_run, **work.as_json()})
+    path = detection.path_of(source)
+    chosen = kind or detection.kind_of(path)
+    if run_name and chosen != "csv":
+        raise CallError("--run-name is only for tables (csv): other sources name their runs")
+    if as_new and chosen != "phalanx":
+        raise CallError("--as-new is only for Phalanx runs: others always get new ids")
+    home, store = open_home()
+    with store:
+        if not dry_run:
+            schedule_once(home, store)
+        work = _Work(home, store, project, dry_run=dry_run)
+        if chosen == "phalanx":
+            work.take_own(path, as_new=as_new)
         else:
-            work.report(dry_run=dry_run)
+            work.take_foreign(path, chosen, run_name)
+        if not dry_run:
+            schedule_once(home, store)
+    if as_json:
+        print_json({"ok": True, "kind": chosen, "dry_run": dry_run, **work.as_json()})
+    else:
+        work.report(dry_run=dry_run)
 
 
 class _Work:
@@ -145,8 +144,7 @@ class _Work:
         known = [outcome for outcome in self.outcomes if outcome.state == "known"]
         if came:
             rows = [["ID", "NAME", "PROJECT", "STATUS", "WHAT"], *(_row(outcome) for outcome in came[:SHOWN])]
-            for line in table(rows):
-                click.echo(line)
+            print_lines(table(rows))
         if len(came) > SHOWN:
             click.echo(f"… and {len(came) - SHOWN} more")
         word = "would be imported" if dry_run else "imported"

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, report_errors, write_file
+from phalanx.cli.render.output import print_json, write_file
 from phalanx.cli.starter_files import SINGLE, STARTERS, starter_text
 
 
@@ -26,13 +26,12 @@ from phalanx.cli.starter_files import SINGLE, STARTERS, starter_text
 @json_option
 def command(framework: str, output: str, force: bool, as_json: bool) -> None:
     """Write a commented starter file."""
-    with report_errors(as_json=as_json):
-        text = starter_text(framework)
-        if output != "-":
-            write_file(Path(output), text, force=force)
-        if as_json:
-            print_json({"ok": True, "framework": framework, "file": output, "text": text})
-        elif output == "-":
-            click.echo(text, nl=False)
-        else:
-            click.echo(f"wrote {output}; next: phalanx check -f {output}")
+    text = starter_text(framework)
+    if output != "-":
+        write_file(Path(output), text, force=force)
+    if as_json:
+        print_json({"ok": True, "framework": framework, "file": output, "text": text})
+    elif output == "-":
+        click.echo(text, nl=False)
+    else:
+        click.echo(f"wrote {output}; next: phalanx check -f {output}")

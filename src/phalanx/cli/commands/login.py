@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors
+from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.workspace.base import selected_server
 from phalanx.errors import CallError, SystemFault
 
 
@@ -26,15 +27,14 @@ def command(url: str | None, status: bool, as_json: bool) -> None:
     PHALANX_SERVER and PHALANX_TOKEN take precedence over the login. With PHALANX_HOME set, and inside a run, commands
     use the local home. `phalanx logout` removes the token.
     """
-    with report_errors(as_json=as_json):
-        if status:
-            if url is not None:
-                raise CallError("--status takes no address")
-            _show_status(as_json=as_json)
-            return
-        if url is None:
-            raise CallError("name a server: `phalanx login https://host:8000`")
-        _log_in(url, as_json=as_json)
+    if status:
+        if url is not None:
+            raise CallError("--status takes no address")
+        _show_status(as_json=as_json)
+        return
+    if url is None:
+        raise CallError("name a server: `phalanx login https://host:8000`")
+    _log_in(url, as_json=as_json)
 
 
 def _log_in(url: str, *, as_json: bool) -> None:
@@ -69,7 +69,6 @@ def _token(url: str) -> str:
 
 
 def _show_status(*, as_json: bool) -> None:
-    from phalanx.cli.workspace.base import selected_server
     from phalanx.client import Client
     from phalanx.client.config import BY_LOGIN, logins
     from phalanx.tracking.external_folder import default_home

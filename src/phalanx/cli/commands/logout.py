@@ -7,7 +7,7 @@ import os
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors
+from phalanx.cli.render.output import print_json, printable
 
 
 @click.command("logout")
@@ -18,13 +18,12 @@ def command(url: str | None, as_json: bool) -> None:
 
     The token stays valid. To revoke it, run `phalanx token revoke NAME` on the server.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.client.config import checked, delete_login
+    from phalanx.client.config import checked, delete_login
 
-        gone = delete_login(os.environ, None if url is None else checked(url))
-        if as_json:
-            print_json({"ok": True, "forgotten": gone})
-        elif gone:
-            click.echo(f"logged out of {printable(', '.join(gone))}")
-        else:
-            click.echo("not logged in" + (f" to {printable(url)}" if url is not None else " anywhere"))
+    gone = delete_login(os.environ, None if url is None else checked(url))
+    if as_json:
+        print_json({"ok": True, "forgotten": gone})
+    elif gone:
+        click.echo(f"logged out of {printable(', '.join(gone))}")
+    else:
+        click.echo("not logged in" + (f" to {printable(url)}" if url is not None else " anywhere"))

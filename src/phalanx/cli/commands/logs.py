@@ -11,7 +11,9 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.log_lines import LogPrinter, json_line, plain, time_text
-from phalanx.cli.render.output import printable, report_errors
+from phalanx.cli.render.output import printable
+from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.workspace.log_follower import follow, wait
 from phalanx.errors import CallError
 from phalanx.logs.lines import LogLine
 from phalanx.logs.replica_logs import LogSource
@@ -56,25 +58,22 @@ def command(
     Identical lines that several replicas write at about the same time are printed once, with the names of the
     replicas. --json prints one object per line. Ctrl-C ends --follow; the run continues.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
-
-        if errors and follow:
-            raise CallError("--errors and --follow cannot be combined")
-        with open_workspace(quiet=as_json) as workspace:
-            found = workspace.rows.find(run)
-            sources = _chosen(workspace.logs.sources(found), names, roles, ranks)
-            _refuse_attempt(found, attempt)
-            if errors:
-                _show_errors(workspace.logs.error(found, sources, attempt or found.attempt), found, as_json=as_json)
-                return
-            printer = LogPrinter(
-                [source.name for source in sources], as_json=as_json, times=with_times, fold=not no_fold and not as_json
-            )
-            if follow:
-                code = _follow(workspace.logs, found, sources, attempt, tail, printer)
-            else:
-                code = _print_all(workspace.logs, found, sources, attempt, tail, printer)
+    if errors and follow:
+        raise CallError("--errors and --follow cannot be combined")
+    with open_workspace(quiet=as_json) as workspace:
+        found = workspace.rows.find(run)
+        sources = _chosen(workspace.logs.sources(found), names, roles, ranks)
+        _refuse_attempt(found, attempt)
+        if errors:
+            _show_errors(workspace.logs.error(found, sources, attempt or found.attempt), found, as_json=as_json)
+            return
+        printer = LogPrinter(
+            [source.name for source in sources], as_json=as_json, times=with_times, fold=not no_fold and not as_json
+        )
+        if follow:
+            code = _follow(workspace.logs, found, sources, attempt, tail, printer)
+        else:
+            code = _print_all(workspace.logs, found, sources, attempt, tail, printer)
     sys.exit(code)
 
 
@@ -135,8 +134,6 @@ def _follow(
     logs: RunLogs, run: Run, sources: list[LogSource], attempt: int | None, tail: int | None, printer: LogPrinter
 ) -> int:
     """Print new lines until the run finishes. Returns the exit code."""
-    from phalanx.cli.workspace.log_follower import follow, wait
-
     signals = _collect_signals()
     if not run.attempt:
         click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)

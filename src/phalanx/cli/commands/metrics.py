@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
+from phalanx.cli.render.sparklines import sparkline
+from phalanx.cli.workspace.base import open_workspace
+from phalanx.errors import CallError
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.base import SeriesReader
@@ -48,32 +51,26 @@ def command(
 
     RUN is an id, the first characters of an id, or a name.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
-
-        with open_workspace(quiet=as_json or as_csv) as workspace:
-            found = workspace.rows.find(run)
-            series = workspace.series(found)
-            chosen = _chosen(series, names, replica)
-            span = _span(steps)
-            if as_json:
-                rows = [
-                    _json_row(series, name, replica, span, buckets, over_ranks, in_full=bool(names)) for name in chosen
-                ]
-                print_json({"ok": True, "id": found.id, "metrics": rows})
-            elif as_csv:
-                _print_csv(series, chosen, replica, span, buckets, over_ranks)
-            elif not chosen:
-                click.echo(f"run {found.id} has no metrics yet")
-            elif as_plot or over_ranks:
-                _print_plots(series, chosen, replica, span, over_ranks)
-            else:
-                _print_table(series, chosen, replica, span)
+    with open_workspace(quiet=as_json or as_csv) as workspace:
+        found = workspace.rows.find(run)
+        series = workspace.series(found)
+        chosen = _chosen(series, names, replica)
+        span = _span(steps)
+        if as_json:
+            rows = [_json_row(series, name, replica, span, buckets, over_ranks, in_full=bool(names)) for name in chosen]
+            print_json({"ok": True, "id": found.id, "metrics": rows})
+        elif as_csv:
+            _print_csv(series, chosen, replica, span, buckets, over_ranks)
+        elif not chosen:
+            click.echo(f"run {found.id} has no metrics yet")
+        elif as_plot or over_ranks:
+            _print_plots(series, chosen, replica, span, over_ranks)
+        else:
+            _print_table(series, chosen, replica, span)
 
 
 def _chosen(series: SeriesReader, names: tuple[str, ...], replica: str | None) -> list[str]:
     """Raises CallError for a name without a match."""
-    from phalanx.errors import CallError
     from phalanx.spec.suggestions import did_you_mean
 
     known = series.names()
@@ -107,8 +104,6 @@ def _fits(name: str, wanted: str) -> bool:
 
 
 def _span(steps: str | None) -> tuple[int | None, int | None]:
-    from phalanx.errors import CallError
-
     if steps is None:
         return None, None
     first, colon, last = steps.partition(":")
@@ -120,8 +115,6 @@ def _span(steps: str | None) -> tuple[int | None, int | None]:
 
 
 def _print_table(series: SeriesReader, names: list[str], replica: str | None, span: tuple[Any, Any]) -> None:
-    from phalanx.cli.render.sparklines import sparkline
-
     rows = [["METRIC", "REPLICA", "POINTS", "STEP", "LAST", "MIN", "MAX", "SHAPE"]]
     for name in names:
         for one, found in series.buckets(name, SHAPE, replica, *span).items():
@@ -140,8 +133,7 @@ def _print_table(series: SeriesReader, names: list[str], replica: str | None, sp
                     sparkline([bucket.mean for bucket in found]),
                 ]
             )
-    for line in table(rows):
-        click.echo(line)
+    print_lines(table(rows))
 
 
 def _print_plots(
@@ -155,8 +147,7 @@ def _print_plots(
             drawn = {f"{len(drawn)} ranks": series.over_ranks(name, PLOTTED)}
         for one, found in drawn.items():
             click.echo(f"{click.style(printable(name), bold=True)}  {one}")
-            for line in plot(found):
-                click.echo(line)
+            print_lines(plot(found))
             click.echo("")
 
 

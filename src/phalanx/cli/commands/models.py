@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, print_lines, print_result, printable, table
+from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
+from phalanx.cli.workspace.base import require_local_home
+from phalanx.cli.workspace.models import ModelDetails, find, open_catalogue, registry
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
-    from phalanx.cli.workspace.models import ModelDetails
     from phalanx.registry.registry import Registry
     from phalanx.store.model_index import Model, ModelEvent, ModelVersion
 
@@ -25,9 +27,6 @@ reason_option = click.option("--reason", default="", help="Reason to record in t
 @contextmanager
 def changing() -> Iterator[Registry]:
     """The registry of the local home. Raises CallError if a server is selected."""
-    from phalanx.cli.workspace.base import require_local_home
-    from phalanx.cli.workspace.models import registry
-
     require_local_home("models are registered and changed")
     with registry() as models:
         yield models
@@ -45,22 +44,19 @@ def command(ctx: click.Context, query: str, labels: tuple[str, ...], as_json: bo
     """
     if ctx.invoked_subcommand is not None:
         return
-    with report_errors(as_json=as_json):
-        wanted = parse_labels(labels)
-        from phalanx.cli.workspace.models import open_catalogue
+    wanted = parse_labels(labels)
 
-        with open_catalogue(quiet=as_json) as catalogue:
-            found = [model for model in catalogue.models(query) if wanted.items() <= model.labels.items()]
-        if as_json:
-            print_json({"ok": True, "models": [model_row(model) for model in found]})
-            return
-        if not found:
-            hint = "No models yet: register one with `phalanx models register RUN PATH --name NAME`"
-            click.echo("No matching models." if query or labels else hint)
-            return
-        rows = [["NAME", "LATEST", "VERSIONS", "ALIASES", "UPDATED", "DESCRIPTION"], *(_model_cells(m) for m in found)]
-        for line in table(rows):
-            click.echo(line)
+    with open_catalogue(quiet=as_json) as catalogue:
+        found = [model for model in catalogue.models(query) if wanted.items() <= model.labels.items()]
+    if as_json:
+        print_json({"ok": True, "models": [model_row(model) for model in found]})
+        return
+    if not found:
+        hint = "No models yet: register one with `phalanx models register RUN PATH --name NAME`"
+        click.echo("No matching models." if query or labels else hint)
+        return
+    rows = [["NAME", "LATEST", "VERSIONS", "ALIASES", "UPDATED", "DESCRIPTION"], *(_model_cells(m) for m in found)]
+    print_lines(table(rows))
 
 
 def parse_labels(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -92,33 +88,29 @@ def show(reference: str, as_json: bool) -> None:
 
     REFERENCE is NAME for a model, or NAME/VERSION or NAME@ALIAS for a version.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.models import find, open_catalogue
-
-        with open_catalogue(quiet=as_json) as catalogue:
-            if "/" in reference or "@" in reference:
-                whole, version = find(catalogue, reference)
-                is_here = version.files is not None and catalogue.has_files(version)
-                _show_version(whole, version, is_here=is_here, as_json=as_json)
-                return
-            model, versions, events = catalogue.whole(reference)
-        if as_json:
-            print_json(
-                {
-                    "ok": True,
-                    **model_row(model),
-                    "versions": [version_row(version) for version in versions],
-                    "history": [event_row(event) for event in events],
-                }
-            )
+    with open_catalogue(quiet=as_json) as catalogue:
+        if "/" in reference or "@" in reference:
+            whole, version = find(catalogue, reference)
+            is_here = version.files is not None and catalogue.has_files(version)
+            _show_version(whole, version, is_here=is_here, as_json=as_json)
             return
-        click.echo(click.style(f"model {printable(model.name)}", bold=True) + _described(model.description))
-        _print_labels(model.labels)
-        rows = [["VERSION", "ALIASES", "RUN", "SIZE", "SHA-256", "CREATED", "METRICS"]]
-        for line in table([*rows, *(_version_cells(version) for version in versions)]) if versions else ["no versions"]:
-            click.echo(line)
-        click.echo("")
-        _print_history(events[-20:])
+        model, versions, events = catalogue.whole(reference)
+    if as_json:
+        print_json(
+            {
+                "ok": True,
+                **model_row(model),
+                "versions": [version_row(version) for version in versions],
+                "history": [event_row(event) for event in events],
+            }
+        )
+        return
+    click.echo(click.style(f"model {printable(model.name)}", bold=True) + _described(model.description))
+    _print_labels(model.labels)
+    rows = [["VERSION", "ALIASES", "RUN", "SIZE", "SHA-256", "CREATED", "METRICS"]]
+    print_lines(table([*rows, *(_version_cells(version) for version in versions)]) if versions else ["no versions"])
+    click.echo("")
+    _print_history(events[-20:])
 
 
 def _described(description: str) -> str:
@@ -131,8 +123,6 @@ def _print_labels(labels: Mapping[str, str]) -> None:
 
 
 def _version_cells(version: ModelVersion) -> list[str]:
-    from phalanx.cli.render.progress import bytes_text
-
     return [
         str(version.number),
         printable(", ".join(version.aliases) or "-"),
@@ -149,8 +139,6 @@ def _metrics_text(metrics: Mapping[str, Any]) -> str:
 
 
 def _show_version(whole: ModelDetails, version: ModelVersion, *, is_here: bool, as_json: bool) -> None:
-    from phalanx.cli.render.progress import bytes_text, count_text
-
     events = [event for event in whole.events if event.version == version.number]
     if as_json:
         history = [event_row(event) for event in events]
@@ -195,15 +183,12 @@ def _lineage_lines(version: ModelVersion) -> Iterator[tuple[str, str]]:
 @json_option
 def history(name: str, as_json: bool) -> None:
     """Show the history of a model: every change, with user, time and reason."""
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.models import open_catalogue
-
-        with open_catalogue(quiet=as_json) as catalogue:
-            events = catalogue.events(name)
-        if as_json:
-            print_json({"ok": True, "history": [event_row(event) for event in events]})
-        else:
-            _print_history(events)
+    with open_catalogue(quiet=as_json) as catalogue:
+        events = catalogue.events(name)
+    if as_json:
+        print_json({"ok": True, "history": [event_row(event) for event in events]})
+    else:
+        _print_history(events)
 
 
 def _print_history(events: Sequence[ModelEvent]) -> None:
@@ -257,9 +242,8 @@ def register(
 
     PATH is a path listed by `phalanx outputs RUN`.
     """
-    with report_errors(as_json=as_json), changing() as models:
+    with changing() as models:
         from phalanx.artifacts.objects import Objects, TreeDigester
-        from phalanx.cli.render.progress import ProgressMeter
         from phalanx.registry.names import check_alias
 
         for alias in aliases:
@@ -272,10 +256,7 @@ def register(
                 version = models.finalize_version(version, TreeDigester(Objects(models.home.path), meter.show))
         for alias in aliases:
             version = models.alias(version.model, alias, version.number, reason)
-        if as_json:
-            print_json({"ok": True, **version_row(version)})
-        else:
-            click.echo(f"registered {printable(version.title)}")
+        print_result({**version_row(version)}, f"registered {printable(version.title)}", as_json=as_json)
 
 
 @command.command("alias")
@@ -288,7 +269,7 @@ def alias_command(reference: str, alias: str, reason: str, as_json: bool) -> Non
 
     Example: `phalanx models alias NAME/3 champion --reason "best on the holdout"`.
     """
-    with report_errors(as_json=as_json), changing() as models:
+    with changing() as models:
         found = models.find(reference)
         was = models.index.aliases(found.model).get(alias)
         version = models.alias(found.model, alias, found.number, reason)
@@ -306,12 +287,13 @@ def alias_command(reference: str, alias: str, reason: str, as_json: bool) -> Non
 @json_option
 def unalias(name: str, alias: str, reason: str, as_json: bool) -> None:
     """Remove an alias from a model."""
-    with report_errors(as_json=as_json), changing() as models:
+    with changing() as models:
         models.unalias(name, alias, reason)
-        if as_json:
-            print_json({"ok": True, "model": name, "alias": alias})
-        else:
-            click.echo(f"removed alias {printable(alias)} from {printable(name)}")
+        print_result(
+            {"model": name, "alias": alias},
+            f"removed alias {printable(alias)} from {printable(name)}",
+            as_json=as_json,
+        )
 
 
 @command.command("describe")
@@ -326,7 +308,7 @@ def describe(reference: str, text: str | None, labels: tuple[str, ...], as_json:
 
     REFERENCE is NAME for a model, or NAME/VERSION or NAME@ALIAS for a version.
     """
-    with report_errors(as_json=as_json), changing() as models:
+    with changing() as models:
         is_version = "/" in reference or "@" in reference
         found = models.find(reference) if is_version else None
         name, number = (found.model, found.number) if found else (models.model(reference).name, None)
@@ -351,21 +333,17 @@ def describe(reference: str, text: str | None, labels: tuple[str, ...], as_json:
 @json_option
 def get(reference: str, target: str | None, force: bool, as_json: bool) -> None:
     """Download the files of a version and verify their digests."""
-    with report_errors(as_json=as_json):
-        from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
-        from phalanx.cli.workspace.models import find, open_catalogue
-
-        with open_catalogue(quiet=as_json) as catalogue:
-            _, version = find(catalogue, reference)
-            place = Path(target or f"{version.model}-{version.number}")
-            with ProgressMeter(quiet=as_json) as meter:
-                taken = catalogue.take(version, place, force=force, progress=meter.show)
-        if as_json:
-            print_json({"ok": True, **version_row(version), "target": str(place), "unchecked": taken.unchecked})
-            return
-        checked = "all verified" if not taken.unchecked else f"{taken.unchecked} not verified (no digest)"
-        size = f"{count_text(taken.files)}, {bytes_text(taken.size)}, {checked}"
-        click.echo(f"{printable(version.title)} -> {printable(str(place))}: {size}")
+    with open_catalogue(quiet=as_json) as catalogue:
+        _, version = find(catalogue, reference)
+        place = Path(target or f"{version.model}-{version.number}")
+        with ProgressMeter(quiet=as_json) as meter:
+            taken = catalogue.take(version, place, force=force, progress=meter.show)
+    if as_json:
+        print_json({"ok": True, **version_row(version), "target": str(place), "unchecked": taken.unchecked})
+        return
+    checked = "all verified" if not taken.unchecked else f"{taken.unchecked} not verified (no digest)"
+    size = f"{count_text(taken.files)}, {bytes_text(taken.size)}, {checked}"
+    click.echo(f"{printable(version.title)} -> {printable(str(place))}: {size}")
 
 
 @command.command("compare")
@@ -373,26 +351,22 @@ def get(reference: str, target: str | None, force: bool, as_json: bool) -> None:
 @json_option
 def compare(references: tuple[str, ...], as_json: bool) -> None:
     """Compare the metrics of versions side by side, and the params that differ."""
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.models import find, open_catalogue
-
-        with open_catalogue(quiet=as_json) as catalogue:
-            found = [find(catalogue, reference)[1] for reference in references]
-        if len(found) < 2:
-            raise CallError("name at least two versions, such as NAME/1 NAME/2")
-        metrics = _columns([version.metrics for version in found])
-        params = _columns([version.lineage.get("params") or {} for version in found])
-        differing = {name: values for name, values in params.items() if any(value != values[0] for value in values)}
-        if as_json:
-            versions = [version_row(version) for version in found]
-            print_json({"ok": True, "versions": versions, "metrics": metrics, "params": differing})
-            return
-        rows = [["", *(printable(version.title) for version in found)]]
-        rows.append(["run", *(version.run_id or "-" for version in found)])
-        rows += [[f"metric {printable(name)}", *map(_cell, values)] for name, values in metrics.items()]
-        rows += [[f"param {printable(name)}", *map(_cell, values)] for name, values in differing.items()]
-        for line in table(rows):
-            click.echo(line)
+    with open_catalogue(quiet=as_json) as catalogue:
+        found = [find(catalogue, reference)[1] for reference in references]
+    if len(found) < 2:
+        raise CallError("name at least two versions, such as NAME/1 NAME/2")
+    metrics = _columns([version.metrics for version in found])
+    params = _columns([version.lineage.get("params") or {} for version in found])
+    differing = {name: values for name, values in params.items() if any(value != values[0] for value in values)}
+    if as_json:
+        versions = [version_row(version) for version in found]
+        print_json({"ok": True, "versions": versions, "metrics": metrics, "params": differing})
+        return
+    rows = [["", *(printable(version.title) for version in found)]]
+    rows.append(["run", *(version.run_id or "-" for version in found)])
+    rows += [[f"metric {printable(name)}", *map(_cell, values)] for name, values in metrics.items()]
+    rows += [[f"param {printable(name)}", *map(_cell, values)] for name, values in differing.items()]
+    print_lines(table(rows))
 
 
 def _columns(dicts: list[Mapping[str, Any]]) -> dict[str, list[Any]]:
@@ -413,7 +387,7 @@ def _cell(value: Any) -> str:
 @json_option
 def delete(reference: str, yes: bool, force: bool, reason: str, as_json: bool) -> None:
     """Delete a version and its files (NAME/VERSION), or a model with all versions (NAME). The history is kept."""
-    with report_errors(as_json=as_json), changing() as models:
+    with changing() as models:
         is_version = "/" in reference or "@" in reference
         version = models.find(reference) if is_version else None
         name = version.model if version else models.model(reference).name
@@ -421,10 +395,7 @@ def delete(reference: str, yes: bool, force: bool, reason: str, as_json: bool) -
         if not yes and not as_json and not click.confirm(f"Permanently delete {printable(what)}?"):
             sys.exit(1)
         models.delete(name, version.number if version else None, reason, force=force)
-        if as_json:
-            print_json({"ok": True, "deleted": version.title if version else name})
-        else:
-            click.echo(f"deleted {printable(what)}")
+        print_result({"deleted": version.title if version else name}, f"deleted {printable(what)}", as_json=as_json)
 
 
 def model_row(model: Model) -> dict[str, Any]:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
+from phalanx.cli.workspace.base import open_workspace, require_local_home
+from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -52,24 +54,21 @@ def command(
     PATH is a listed file or folder, such as `outputs/best.pt`. Symbolic links that leave the run's folder are listed
     but never followed. Freed files are listed, previewed and downloaded from remote storage.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
-
-        asked = {"PATH": path, "--show": show, "--get": get, "--push": push, "--free": free, "--restore": restore}
-        given = [name for name, value in asked.items() if value]
-        if len(given) > 1:
-            raise CallError(f"{' and '.join(given)} cannot be combined")
-        if push or free or restore:
-            _store_away(run, push, is_freeing=free, as_json=as_json)
-            return
-        with open_workspace(quiet=as_json) as workspace:
-            found = workspace.rows.find(run)
-            if show:
-                _show(workspace.files, found, show, as_json=as_json)
-            elif get:
-                _get(workspace.files, found, get, Path(target), force=force, as_json=as_json)
-            else:
-                _list(workspace.files, found, path, as_json=as_json)
+    asked = {"PATH": path, "--show": show, "--get": get, "--push": push, "--free": free, "--restore": restore}
+    given = [name for name, value in asked.items() if value]
+    if len(given) > 1:
+        raise CallError(f"{' and '.join(given)} cannot be combined")
+    if push or free or restore:
+        _store_away(run, push, is_freeing=free, as_json=as_json)
+        return
+    with open_workspace(quiet=as_json) as workspace:
+        found = workspace.rows.find(run)
+        if show:
+            _show(workspace.files, found, show, as_json=as_json)
+        elif get:
+            _get(workspace.files, found, get, Path(target), force=force, as_json=as_json)
+        else:
+            _list(workspace.files, found, path, as_json=as_json)
 
 
 def _list(files: RunFiles, run: Run, path: str, *, as_json: bool) -> None:
@@ -83,8 +82,7 @@ def _list(files: RunFiles, run: Run, path: str, *, as_json: bool) -> None:
     if not entries:
         click.echo(f"run {run.id} has no files: they are written to $PHALANX_OUTPUTS, or logged as artifacts")
         return
-    for line in table([["SIZE", "TIME", "SHA-256", "PATH"], *_rows(entries, run.id)]):
-        click.echo(line)
+    print_lines(table([["SIZE", "TIME", "SHA-256", "PATH"], *_rows(entries, run.id)]))
 
 
 def _rows(entries: Sequence[OutputEntry], run_id: str) -> Iterator[list[str]]:
@@ -160,8 +158,6 @@ def _get(files: RunFiles, run: Run, path: str, target: Path, *, force: bool, as_
 
 def _store_away(name: str, url: str | None, *, is_freeing: bool, as_json: bool) -> None:
     """Push, free or restore the files. Only the machine that has the files can do this."""
-    from phalanx.cli.workspace.base import require_local_home
-    from phalanx.cli.workspace.open_home import open_home
     from phalanx.scheduler.runner import schedule_once
 
     require_local_home("`phalanx outputs --push`, --free and --restore work")

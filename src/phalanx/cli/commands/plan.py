@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx import run_paths
-from phalanx.cli.options import assume_option, cluster_options, file_options, json_option, load
-from phalanx.cli.render.output import print_json, print_notes, printable, report_errors, table
+from phalanx.cli.options import assume_option, cluster_options, complete_backend, file_options, json_option, load
+from phalanx.cli.render.output import print_json, print_lines, print_notes, printable, table
 from phalanx.errors import CallError, path_error
+from phalanx.naming import is_launcher
 
 if TYPE_CHECKING:
     from phalanx.backends.contract import Job
@@ -22,16 +24,10 @@ if TYPE_CHECKING:
     from phalanx.spec import Spec
 
 
-def _complete_backend(*_: Any) -> list[str]:
-    from phalanx.backends import names
-
-    return list(names())
-
-
 @click.command("plan")
 @file_options
 @click.option(
-    "--on", "backend", metavar="BACKEND", help="Render the job for this backend.", shell_complete=_complete_backend
+    "--on", "backend", metavar="BACKEND", help="Render the job for this backend.", shell_complete=complete_backend
 )
 @click.option("-o", "--output", "folder", metavar="DIR", help="Write the rendered job to this folder.")
 @cluster_options
@@ -52,29 +48,27 @@ def command(
     With --on, prints the job script or manifests. Hosts and folders known only at run time appear in angle brackets,
     such as <master-0>. Values of variables that look like secrets are hidden.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.render.plan_summary import all_notes, plan_of
+    from phalanx.cli.render.plan_summary import all_notes, plan_of
 
-        loaded = load(files, params)
-        made = plan_of(loaded)
-        if replica is not None:
-            _find_replica(made, replica)
-        if folder is not None and printable(folder) != folder:
-            raise CallError(f"-o {folder!r}: the folder name contains unprintable characters")
-        job = _rendered(loaded, made, backend or ("local" if folder else None), cluster)
-        if job is not None and folder is not None:
-            write_job(job, Path(folder))
-        if as_json:
-            print_json(_as_json(loaded, made, job, folder))
-            return
-        if job is not None and job.shown is not None and folder is None:
-            click.echo(job.files[job.shown], nl=False)
-            return
-        print_notes(all_notes(loaded, made))
-        for line in _lines(loaded, made, replica):
-            click.echo(line)
-        if job is not None and folder is not None:
-            click.echo(f"job written to {printable(folder)}; start it with: {_start_line(job, folder)}")
+    loaded = load(files, params)
+    made = plan_of(loaded)
+    if replica is not None:
+        _find_replica(made, replica)
+    if folder is not None and printable(folder) != folder:
+        raise CallError(f"-o {folder!r}: the folder name contains unprintable characters")
+    job = _rendered(loaded, made, backend or ("local" if folder else None), cluster)
+    if job is not None and folder is not None:
+        write_job(job, Path(folder))
+    if as_json:
+        print_json(_as_json(loaded, made, job, folder))
+        return
+    if job is not None and job.shown is not None and folder is None:
+        click.echo(job.files[job.shown], nl=False)
+        return
+    print_notes(all_notes(loaded, made))
+    print_lines(_lines(loaded, made, replica))
+    if job is not None and folder is not None:
+        click.echo(f"job written to {printable(folder)}; start it with: {_start_line(job, folder)}")
 
 
 def _start_line(job: Job, folder: str) -> str:
@@ -113,8 +107,6 @@ def _id_of(made: Plan) -> str:
 
 def _packed(folder: Path) -> bytes:
     """The code of a folder, for a job that contains it."""
-    from io import BytesIO
-
     from phalanx.submission.snapshots import pack
 
     target = BytesIO()
@@ -275,8 +267,6 @@ def _rows(made: Plan, replicas: tuple[Replica, ...] | None = None) -> list[list[
 
 
 def _runs(replica: Replica) -> str:
-    from phalanx.naming import is_launcher
-
     if not replica.argv:
         return "waits for the launcher"
     return "starts the ranks" if is_launcher(replica.name) else "command"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, print_lines, printable, table
+from phalanx.cli.workspace.base import open_workspace
 
 if TYPE_CHECKING:
     from phalanx.store import Run
@@ -37,32 +38,23 @@ def command(query: str, sort: str, project: str | None, limit: int, offset: int,
     `params.lr:<0.1`, `metric.loss:<=0.5`, `created_at:2026-01-01..2026-02-01`, `tags:a`, `status:~failed` (not
     failed).
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
-        from phalanx.store.rows import run_row
+    from phalanx.store.rows import run_row
 
-        with open_workspace(quiet=as_json) as workspace:
-            runs = workspace.rows.runs(query, sort, limit=limit, offset=offset, project=project)
-            count = workspace.rows.count(query, project=project)
-            waits = {run.id: why for run in runs if (why := workspace.waits_for(run))}
-        if as_json:
-            rows = [{**run_row(run), "waits_for": waits.get(run.id)} for run in runs]
-            print_json({"ok": True, "count": count, "runs": rows})
-            return
-        if not runs:
-            click.echo(
-                "No matching runs." if query else "No runs yet: start one with `phalanx run -f polyaxonfile.yml`"
-            )
-            return
-        for line in table(
-            [
-                ["ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK", "WHY"],
-                *(_row(run, waits.get(run.id)) for run in runs),
-            ]
-        ):
-            click.echo(line)
-        if count > offset + len(runs):
-            click.echo(f"{count - offset - len(runs)} more; -n {count} lists all")
+    with open_workspace(quiet=as_json) as workspace:
+        runs = workspace.rows.runs(query, sort, limit=limit, offset=offset, project=project)
+        count = workspace.rows.count(query, project=project)
+        waits = {run.id: why for run in runs if (why := workspace.waits_for(run))}
+    if as_json:
+        rows = [{**run_row(run), "waits_for": waits.get(run.id)} for run in runs]
+        print_json({"ok": True, "count": count, "runs": rows})
+        return
+    if not runs:
+        click.echo("No matching runs." if query else "No runs yet: start one with `phalanx run -f polyaxonfile.yml`")
+        return
+    head = ["ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK", "WHY"]
+    print_lines(table([head, *(_row(run, waits.get(run.id)) for run in runs)]))
+    if count > offset + len(runs):
+        click.echo(f"{count - offset - len(runs)} more; -n {count} lists all")
 
 
 def _row(run: Run, waits: str | None) -> list[str]:

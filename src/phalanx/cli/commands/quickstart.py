@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors
+from phalanx.cli.render.output import print_json, printable
 from phalanx.errors import CallError, path_error
 
 if TYPE_CHECKING:
@@ -52,34 +52,33 @@ def command(folder: Path, home: Path | None, force: bool, no_ui: bool, no_browse
 
     In a terminal, the page is served until Ctrl-C. Elsewhere, the page is loaded once as a check.
     """
-    with report_errors(as_json=as_json):
-        example = Example(folder.absolute(), (home or folder / "home").absolute())
-        write_example(example.folder, force=force)
-        prepare_home(example.home)
-        run = example.run_quietly() if as_json else example.run(folder)
-        steps = next_steps(folder, example.home, run, os.environ)
-        if as_json:
-            is_built = None if no_ui else example.load_page(run)
-            print_json(
-                {
-                    "ok": True,
-                    "folder": str(example.folder),
-                    "home": str(example.home),
-                    "run": run.id,
-                    "status": run.status,
-                    "page": is_built,
-                    "next": [step.command for step in steps],
-                }
-            )
-            return
-        stays = not no_ui and is_interactive()
-        _print_steps(steps, "Try next, in another terminal:" if stays else "Try next:")
-        if stays:
-            example.open_page(run, no_browser=no_browser)
-        elif not no_ui and example.load_page(run):
-            click.echo("\nThe page works; the last command opens it.")
-        elif not no_ui:
-            click.echo("\nThe server works, but its page is not built: run `make page` in a clone.")
+    example = Example(folder.absolute(), (home or folder / "home").absolute())
+    write_example(example.folder, force=force)
+    prepare_home(example.home)
+    run = example.run_quietly() if as_json else example.run(folder)
+    steps = next_steps(folder, example.home, run, os.environ)
+    if as_json:
+        is_built = None if no_ui else example.load_page(run)
+        print_json(
+            {
+                "ok": True,
+                "folder": str(example.folder),
+                "home": str(example.home),
+                "run": run.id,
+                "status": run.status,
+                "page": is_built,
+                "next": [step.command for step in steps],
+            }
+        )
+        return
+    stays = not no_ui and is_interactive()
+    _print_steps(steps, "Try next, in another terminal:" if stays else "Try next:")
+    if stays:
+        example.open_page(run, no_browser=no_browser)
+    elif not no_ui and example.load_page(run):
+        click.echo("\nThe page works; the last command opens it.")
+    elif not no_ui:
+        click.echo("\nThe server works, but its page is not built: run `make page` in a clone.")
 
 
 # The example --------------------------------------------------------------------------------------------------------

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import report_errors
 
 
 @click.command("restart")
@@ -17,13 +14,6 @@ from phalanx.cli.render.output import report_errors
 @json_option
 def command(run: str, copy: bool, detach: bool, as_json: bool) -> None:
     """Submit a run again, as a new run with empty outputs."""
-    with report_errors(as_json=as_json):
-        from phalanx.cli.interrupts import defer_signals
-        from phalanx.cli.run_watch import watch_or_detach
-        from phalanx.cli.workspace.base import open_workspace
+    from phalanx.cli.run_watch import clone_and_watch
 
-        with open_workspace(settled=False, quiet=as_json) as workspace:
-            defer_signals()
-            new = workspace.acts.clone(workspace.rows.find(run), "copy" if copy else "restart")
-            code = watch_or_detach(workspace, new, detach=detach, as_json=as_json)
-    sys.exit(code)
+    clone_and_watch(run, "copy" if copy else "restart", detach=detach, as_json=as_json)

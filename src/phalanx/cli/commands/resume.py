@@ -7,7 +7,7 @@ import sys
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import report_errors
+from phalanx.cli.workspace.base import open_workspace
 
 
 @click.command("resume")
@@ -19,11 +19,9 @@ def command(run: str, detach: bool, as_json: bool) -> None:
 
     The training code must load its checkpoints from PHALANX_OUTPUTS. PHALANX_ATTEMPT is the number of the attempt.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.run_watch import watch_or_detach
-        from phalanx.cli.workspace.base import open_workspace
+    from phalanx.cli.run_watch import watch_or_detach
 
-        with open_workspace(settled=False, quiet=as_json) as workspace:
-            found = workspace.acts.resume(workspace.rows.find(run))
-            code = watch_or_detach(workspace, found, detach=detach, as_json=as_json)
+    with open_workspace(settled=False, quiet=as_json) as workspace:
+        found = workspace.acts.resume(workspace.rows.find(run))
+        code = watch_or_detach(workspace, found, detach=detach, as_json=as_json)
     sys.exit(code)

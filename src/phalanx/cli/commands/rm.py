@@ -7,7 +7,8 @@ import sys
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, report_errors
+from phalanx.cli.render.output import print_result
+from phalanx.cli.workspace.base import open_workspace
 
 
 @click.command("rm")
@@ -16,18 +17,13 @@ from phalanx.cli.render.output import print_json, report_errors
 @json_option
 def command(runs: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete finished runs with their logs, outputs and all other data."""
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
-        from phalanx.submission.removal import require_finished
+    from phalanx.submission.removal import require_finished
 
-        with open_workspace(quiet=as_json) as workspace:
-            found = [workspace.rows.find(run) for run in runs]
-            require_finished(found)
-            question = f"Permanently delete {', '.join(run.id for run in found)}?"
-            if not yes and not as_json and not click.confirm(question):
-                sys.exit(1)
-            workspace.acts.remove(found)
-        if as_json:
-            print_json({"ok": True, "removed": [run.id for run in found]})
-        else:
-            click.echo(f"removed {', '.join(run.id for run in found)}")
+    with open_workspace(quiet=as_json) as workspace:
+        found = [workspace.rows.find(run) for run in runs]
+        require_finished(found)
+        ids = [run.id for run in found]
+        if not yes and not as_json and not click.confirm(f"Permanently delete {', '.join(ids)}?"):
+            sys.exit(1)
+        workspace.acts.remove(found)
+    print_result({"removed": ids}, f"removed {', '.join(ids)}", as_json=as_json)

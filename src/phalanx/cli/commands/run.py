@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from phalanx.cli.options import cluster_options, file_options, json_option, parse_params, read_files
-from phalanx.cli.render.output import report_errors
+from phalanx.cli.workspace.base import open_workspace
 from phalanx.errors import CallError
 
 
@@ -66,36 +66,34 @@ def command(
     With PHALANX_SERVER set, or after `phalanx login`, the server runs the file. The current folder is uploaded,
     except files matched by .polyaxonignore and .gitignore.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.run_watch import watch_or_detach
-        from phalanx.cli.workspace.base import open_workspace
-        from phalanx.plan.framework_checks import load
-        from phalanx.submission.model import CodeSource, Submission
+    from phalanx.cli.run_watch import watch_or_detach
+    from phalanx.plan.framework_checks import load
+    from phalanx.submission.model import CodeSource, Submission
 
-        texts, values = read_files(files), parse_params(params)
-        loaded, tree = load(texts, values)
-        submission = Submission(
-            spec=loaded,
-            tree=tree,
-            environment=dict(os.environ),
-            code=CodeSource(Path.cwd(), is_snapshot=snapshot),
-            files=texts,
-            params=values,
-            name=name,
-            description=description,
-            tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
-            project=project,
-            priority=priority,
-            timeout_s=_seconds(timeout),
-            on=backend,
-            cluster=cluster,
-            is_strict=strict,
-            is_unchecked=unchecked,
-            is_built=build,
-        )
-        with open_workspace(settled=False, quiet=as_json) as workspace:
-            run = workspace.acts.submit(submission, quiet=as_json)
-            code = watch_or_detach(workspace, run, detach=detach, as_json=as_json)
+    texts, values = read_files(files), parse_params(params)
+    loaded, tree = load(texts, values)
+    submission = Submission(
+        spec=loaded,
+        tree=tree,
+        environment=dict(os.environ),
+        code=CodeSource(Path.cwd(), is_snapshot=snapshot),
+        files=texts,
+        params=values,
+        name=name,
+        description=description,
+        tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
+        project=project,
+        priority=priority,
+        timeout_s=_seconds(timeout),
+        on=backend,
+        cluster=cluster,
+        is_strict=strict,
+        is_unchecked=unchecked,
+        is_built=build,
+    )
+    with open_workspace(settled=False, quiet=as_json) as workspace:
+        run = workspace.acts.submit(submission, quiet=as_json)
+        code = watch_or_detach(workspace, run, detach=detach, as_json=as_json)
     sys.exit(code)
 
 

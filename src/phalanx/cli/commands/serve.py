@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors
+from phalanx.cli.render.output import print_json, printable
 
 if TYPE_CHECKING:
     from phalanx.server.daemon import ServerStarted
@@ -74,19 +74,18 @@ def command(
     Every request needs a token; the owner's token is in the file `token` of the home. In a terminal, prints a URL that
     signs the owner in. The server also runs the scheduler, unless another process does. Press Ctrl-C to stop it.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.home.home import Home, default_home
-        from phalanx.server.daemon import ServerOptions, serve
+    from phalanx.home.home import Home, default_home
+    from phalanx.server.daemon import ServerOptions, serve
 
-        def say(started: ServerStarted) -> None:
-            if as_json:
-                _say_json(started)
-            else:
-                _say(started, with_token=not no_token_url)
+    def say(started: ServerStarted) -> None:
+        if as_json:
+            _say_json(started)
+        else:
+            _say(started, with_token=not no_token_url)
 
-        place = Home(home.absolute() if home is not None else default_home())
-        options = ServerOptions(allow_host, behind_proxy, open_metrics, access_log, log_format, rate, only_admins_start)
-        serve(place, host, port, database=os.environ.get("PHALANX_DATABASE"), options=options, say=say)
+    place = Home(home.absolute() if home is not None else default_home())
+    options = ServerOptions(allow_host, behind_proxy, open_metrics, access_log, log_format, rate, only_admins_start)
+    serve(place, host, port, database=os.environ.get("PHALANX_DATABASE"), options=options, say=say)
 
 
 def _say_json(started: ServerStarted) -> None:

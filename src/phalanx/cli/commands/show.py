@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from phalanx.cli.commands.ps import span
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors
+from phalanx.cli.render.output import print_json, print_lines, printable
+from phalanx.cli.render.tables import failure_lines, replica_table, status_text
+from phalanx.cli.workspace.base import open_workspace
 
 if TYPE_CHECKING:
     from phalanx.insight.stragglers import RunProgress
@@ -21,52 +25,45 @@ def command(run: str, as_json: bool) -> None:
 
     RUN is an id, the first characters of an id, or a name.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.commands.ps import span
-        from phalanx.cli.render.tables import failure_lines, replica_table, status_text
-        from phalanx.cli.run_watch import metric_lines, run_json
-        from phalanx.cli.workspace.base import open_workspace
+    from phalanx.cli.run_watch import metric_lines, run_json
 
-        with open_workspace(quiet=as_json) as workspace:
-            found = workspace.rows.find(run)
-            facts, where = workspace.rows.facts(found.id), workspace.lies_in(found)
-            if as_json:
-                place_of = {"server": workspace.server} if workspace.server is not None else {"folder": where["folder"]}
-                about = {**place_of, "labels": workspace.rows.labels(found.id), "facts": facts}
-                print_json({**run_json(workspace, found), **about})
-                return
-            waits = workspace.waits_for(found)
-            replicas = workspace.rows.replicas(found.id)
-            statuses = workspace.rows.statuses(found.id)
-            progress = workspace.progress(found)
-            metrics = metric_lines(workspace.series(found))
-        click.echo(click.style(f"run {found.id}", bold=True) + (f" ({printable(found.name)})" if found.name else ""))
-        click.echo(f"  status     {status_text(found.status)}: {printable(found.reason)}")
-        if waits:
-            click.echo(f"  waits for  {printable(waits)}")
-        click.echo(f"  kind       {found.kind}" + (f", {printable(found.framework)}" if found.framework else ""))
-        click.echo(f"  project    {printable(found.project)}, by {printable(found.user)}")
-        click.echo(f"  created    {found.created_at.astimezone():%Y-%m-%d %H:%M:%S}")
-        if found.started_at and found.finished_at:
-            click.echo(f"  took       {span(found.finished_at - found.started_at)}, attempt {found.attempt}")
-        if found.tags:
-            click.echo(f"  tags       {printable(', '.join(found.tags))}")
-        if found.params:
-            click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in found.params.items()))}")
-        for line in [*fact_lines(facts, is_done=found.is_done), *straggler_lines(progress)]:
-            click.echo(line)
-        for name, text in where.items():
-            click.echo(f"  {name:<10} {text}")
-        click.echo("")
-        for line in replica_table(replicas):
-            click.echo(line)
-        click.echo("")
-        for line in failure_lines(facts, found.attempt) if found.status == "failed" else ():
-            click.echo(line)
-        for line in metrics:
-            click.echo(line)
-        for change in statuses:
-            click.echo(f"  {change.at.astimezone():%H:%M:%S}  {change.status:<10} {printable(change.reason)}")
+    with open_workspace(quiet=as_json) as workspace:
+        found = workspace.rows.find(run)
+        facts, where = workspace.rows.facts(found.id), workspace.lies_in(found)
+        if as_json:
+            place_of = {"server": workspace.server} if workspace.server is not None else {"folder": where["folder"]}
+            about = {**place_of, "labels": workspace.rows.labels(found.id), "facts": facts}
+            print_json({**run_json(workspace, found), **about})
+            return
+        waits = workspace.waits_for(found)
+        replicas = workspace.rows.replicas(found.id)
+        statuses = workspace.rows.statuses(found.id)
+        progress = workspace.progress(found)
+        metrics = metric_lines(workspace.series(found))
+    click.echo(click.style(f"run {found.id}", bold=True) + (f" ({printable(found.name)})" if found.name else ""))
+    click.echo(f"  status     {status_text(found.status)}: {printable(found.reason)}")
+    if waits:
+        click.echo(f"  waits for  {printable(waits)}")
+    click.echo(f"  kind       {found.kind}" + (f", {printable(found.framework)}" if found.framework else ""))
+    click.echo(f"  project    {printable(found.project)}, by {printable(found.user)}")
+    click.echo(f"  created    {found.created_at.astimezone():%Y-%m-%d %H:%M:%S}")
+    if found.started_at and found.finished_at:
+        click.echo(f"  took       {span(found.finished_at - found.started_at)}, attempt {found.attempt}")
+    if found.tags:
+        click.echo(f"  tags       {printable(', '.join(found.tags))}")
+    if found.params:
+        click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in found.params.items()))}")
+    print_lines([*fact_lines(facts, is_done=found.is_done), *straggler_lines(progress)])
+    for name, text in where.items():
+        click.echo(f"  {name:<10} {text}")
+    click.echo("")
+    print_lines(replica_table(replicas))
+    click.echo("")
+    print_lines(failure_lines(facts, found.attempt) if found.status == "failed" else ())
+    for line in metrics:
+        click.echo(line)
+    for change in statuses:
+        click.echo(f"  {change.at.astimezone():%H:%M:%S}  {change.status:<10} {printable(change.reason)}")
 
 
 def fact_lines(facts: dict[str, Any], *, is_done: bool) -> list[str]:
@@ -99,10 +96,6 @@ def straggler_lines(progress: RunProgress) -> list[str]:
 
 def progress_text(progress: dict[str, Any], *, is_done: bool) -> str:
     """`30% (3 of 10), done in 5 min`: the estimate assumes the average speed so far."""
-    from datetime import timedelta
-
-    from phalanx.cli.commands.ps import span
-
     done, total, since = progress["done"], progress["total"], progress["since"]
     label = f" {printable(progress['label'])}" if progress["label"] else ""
     if not total:

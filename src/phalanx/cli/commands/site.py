@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import complete_site, json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table, write_file
+from phalanx.cli.render.output import print_json, print_lines, printable, table, write_file
 from phalanx.errors import CallError, PhalanxError
+from phalanx.sites.profile_search import OWN, FoundProfile, added, locate, shipped
 
 if TYPE_CHECKING:
     from phalanx.sites.model import Site
-    from phalanx.sites.profile_search import FoundProfile
 
 
 @click.group("site")
@@ -37,35 +37,33 @@ def init(output: str | None, name: str | None, force: bool, as_json: bool) -> No
 
     Runs sinfo, scontrol, sacctmgr and the module command, once each. Use it on a login node.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.sites.probe import probe
-        from phalanx.sites.profile_reader import load
-        from phalanx.sites.profile_writer import as_document, write
+    from phalanx.sites.probe import probe
+    from phalanx.sites.profile_reader import load
+    from phalanx.sites.profile_writer import as_document, write
 
-        if name is not None and not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
-            raise CallError(f"--name {name!r}: use letters, digits, `-`, `_` and `.`")
-        target = _target(output)
-        if target is not None and target.exists() and not force:
-            raise CallError(f"{target} exists: name another file with -o, or overwrite it with --force")
-        found = probe(_user(), os.environ, name=name)
-        text = write(found.site, found.comments)
-        load("the new profile", text.encode())  # fail here rather than write an invalid profile
-        if target is not None:
-            write_file(target, text, force=force)
-        if as_json:
-            file = str(target) if target is not None else None
-            answer = {"ok": True, "file": file, "remarks": list(found.remarks), "site": as_document(found.site)}
-            print_json({**answer, "text": text})
-            return
-        if target is None:
-            click.echo(text, nl=False)
-        else:
-            for line in site_lines(found.site):
-                click.echo(line)
-        for remark in found.remarks:
-            click.echo(f"{click.style('note', fg='yellow')}: {printable(remark)}", err=target is None)
-        if target is not None:
-            click.echo(f"wrote {printable(str(target))}; next: phalanx check -f FILE --on slurm")
+    if name is not None and not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
+        raise CallError(f"--name {name!r}: use letters, digits, `-`, `_` and `.`")
+    target = _target(output)
+    if target is not None and target.exists() and not force:
+        raise CallError(f"{target} exists: name another file with -o, or overwrite it with --force")
+    found = probe(_user(), os.environ, name=name)
+    text = write(found.site, found.comments)
+    load("the new profile", text.encode())  # fail here rather than write an invalid profile
+    if target is not None:
+        write_file(target, text, force=force)
+    if as_json:
+        file = str(target) if target is not None else None
+        answer = {"ok": True, "file": file, "remarks": list(found.remarks), "site": as_document(found.site)}
+        print_json({**answer, "text": text})
+        return
+    if target is None:
+        click.echo(text, nl=False)
+    else:
+        print_lines(site_lines(found.site))
+    for remark in found.remarks:
+        click.echo(f"{click.style('note', fg='yellow')}: {printable(remark)}", err=target is None)
+    if target is not None:
+        click.echo(f"wrote {printable(str(target))}; next: phalanx check -f FILE --on slurm")
 
 
 def _user() -> str:
@@ -84,7 +82,6 @@ def _target(output: str | None) -> Path | None:
     if output is not None:
         return Path(output)
     from phalanx.home.home import Home, default_home
-    from phalanx.sites.profile_search import OWN
 
     return Home(default_home()).path / OWN
 
@@ -94,27 +91,22 @@ def _target(output: str | None) -> Path | None:
 @json_option
 def show(name: str | None, as_json: bool) -> None:
     """Show a profile. NAME is a site or a file. Default: the profile in use."""
-    with report_errors(as_json=as_json):
-        from phalanx.sites.profile_writer import as_document
+    from phalanx.sites.profile_writer import as_document
 
-        found = used_profile(name)
-        if found is None:
-            raise CallError(
-                "no profile is in use: create one with `phalanx site init`, or name one of `phalanx site list`"
-            )
-        site = found.read()
-        if as_json:
-            print_json({"ok": True, "file": str(found.file), "shipped": found.is_shipped, "site": as_document(site)})
-            return
-        for line in site_lines(site):
-            click.echo(line)
-        click.echo(f"file        {printable(str(found.file))}")
+    found = used_profile(name)
+    if found is None:
+        raise CallError("no profile is in use: create one with `phalanx site init`, or name one of `phalanx site list`")
+    site = found.read()
+    if as_json:
+        print_json({"ok": True, "file": str(found.file), "shipped": found.is_shipped, "site": as_document(site)})
+        return
+    print_lines(site_lines(site))
+    click.echo(f"file        {printable(str(found.file))}")
 
 
 def used_profile(name: str | None) -> FoundProfile | None:
     """The profile of that name, or the one in use. Raises CallError."""
     from phalanx.home.home import default_home
-    from phalanx.sites.profile_search import locate
 
     return locate(name, default_home())
 
@@ -123,30 +115,23 @@ def used_profile(name: str | None) -> FoundProfile | None:
 @json_option
 def list_sites(as_json: bool) -> None:
     """List the profiles and mark the one in use."""
-    with report_errors(as_json=as_json):
-        rows = list(_rows())
-        if as_json:
-            print_json({"ok": True, "sites": rows})
-            return
-        lines = [["NAME", "NODES", "GPUS", "MAX TIME", "DATE", "FROM", ""]]
-        for row in rows:
-            shown = [row["name"], *(row[key] for key in ("nodes", "gpus", "max_time", "date"))]
-            lines.append(
-                [*(printable(str(cell or "-")) for cell in shown), row["from"], "in use" if row["used"] else ""]
-            )
-            if row["fault"]:
-                lines[-1][-1] = printable(row["fault"])
-        for line in table(lines):
-            click.echo(line)
-        if not any(row["used"] for row in rows):
-            click.echo(
-                "No profile is in use: create one with `phalanx site init`, or name one with --site or PHALANX_SITE"
-            )
+    rows = list(_rows())
+    if as_json:
+        print_json({"ok": True, "sites": rows})
+        return
+    lines = [["NAME", "NODES", "GPUS", "MAX TIME", "DATE", "FROM", ""]]
+    for row in rows:
+        shown = [row["name"], *(row[key] for key in ("nodes", "gpus", "max_time", "date"))]
+        lines.append([*(printable(str(cell or "-")) for cell in shown), row["from"], "in use" if row["used"] else ""])
+        if row["fault"]:
+            lines[-1][-1] = printable(row["fault"])
+    print_lines(table(lines))
+    if not any(row["used"] for row in rows):
+        click.echo("No profile is in use: create one with `phalanx site init`, or name one with --site or PHALANX_SITE")
 
 
 def _rows() -> Iterator[dict[str, Any]]:
     from phalanx.home.home import default_home
-    from phalanx.sites.profile_search import OWN, FoundProfile, added, locate, shipped
 
     home = default_home()
     try:

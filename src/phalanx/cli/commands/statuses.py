@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors
+from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.workspace.base import open_workspace
 
 
 @click.command("statuses")
@@ -13,15 +14,13 @@ from phalanx.cli.render.output import print_json, printable, report_errors
 @json_option
 def command(run: str, as_json: bool) -> None:
     """Show the status history of a run, with times and reasons."""
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
-        from phalanx.store.rows import status_row
+    from phalanx.store.rows import status_row
 
-        with open_workspace(quiet=as_json) as workspace:
-            changes = workspace.rows.statuses(workspace.rows.find(run).id)
-        if as_json:
-            print_json({"ok": True, "statuses": [status_row(change) for change in changes]})
-            return
-        for change in changes:
-            when = f"{change.at.astimezone():%Y-%m-%d %H:%M:%S}"
-            click.echo(f"{when}  {change.status:<10} attempt {change.attempt}  {printable(change.reason)}")
+    with open_workspace(quiet=as_json) as workspace:
+        changes = workspace.rows.statuses(workspace.rows.find(run).id)
+    if as_json:
+        print_json({"ok": True, "statuses": [status_row(change) for change in changes]})
+        return
+    for change in changes:
+        when = f"{change.at.astimezone():%Y-%m-%d %H:%M:%S}"
+        click.echo(f"{when}  {change.status:<10} attempt {change.attempt}  {printable(change.reason)}")

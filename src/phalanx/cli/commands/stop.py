@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, report_errors
+from phalanx.cli.render.output import print_json
+from phalanx.cli.workspace.base import open_workspace
 
 PATIENCE_S = 60.0
 
@@ -19,14 +20,12 @@ def command(runs: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
 
     RUNS are ids, the first characters of ids, or names.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
-        from phalanx.store.rows import run_row
+    from phalanx.store.rows import run_row
 
-        with open_workspace(settled=False, quiet=as_json) as workspace:
-            found = workspace.acts.stop([workspace.rows.find(run) for run in runs], 0 if no_wait else PATIENCE_S)
-        if as_json:
-            print_json({"ok": True, "runs": [run_row(run) for run in found]})
-            return
-        for run in found:
-            click.echo(f"{run.id}: {run.status}: {run.reason}")
+    with open_workspace(settled=False, quiet=as_json) as workspace:
+        found = workspace.acts.stop([workspace.rows.find(run) for run in runs], 0 if no_wait else PATIENCE_S)
+    if as_json:
+        print_json({"ok": True, "runs": [run_row(run) for run in found]})
+        return
+    for run in found:
+        click.echo(f"{run.id}: {run.status}: {run.reason}")

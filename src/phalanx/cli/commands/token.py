@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, print_lines, print_result, printable, table
 from phalanx.server.auth.identities import OLD_WORDS, ROLES
 
 if TYPE_CHECKING:
@@ -46,33 +46,30 @@ def create(
     name: str, role: str, days: float | None, *, user: str | None, projects: tuple[str, ...], as_json: bool
 ) -> None:
     """Create a token and print it. It is shown only once."""
-    with report_errors(as_json=as_json):
-        text = _tokens().create(name, role, days, user=user, projects=projects or None)
-        if as_json:
-            print_json({"ok": True, "token": text, **_row(_named(name))})
-        else:
-            click.echo(text)
-            click.echo("Save this token: it is not shown again.", err=True)
+    text = _tokens().create(name, role, days, user=user, projects=projects or None)
+    if as_json:
+        print_json({"ok": True, "token": text, **_row(_named(name))})
+    else:
+        click.echo(text)
+        click.echo("Save this token: it is not shown again.", err=True)
 
 
 @command.command("list")
 @json_option
 def list_tokens(as_json: bool) -> None:
     """List the tokens."""
-    with report_errors(as_json=as_json):
-        tokens = _tokens().known()
-        if as_json:
-            print_json({"ok": True, "tokens": [_row(token) for token in tokens]})
-            return
-        if not tokens:
-            click.echo("No tokens yet: `phalanx serve` creates the owner's, `phalanx token create NAME` others")
-            return
-        rows = [
-            [printable(token.name), token.role, _projects(token), token.user or "-", _day(token.created), _end(token)]
-            for token in tokens
-        ]
-        for line in table([["NAME", "ROLE", "PROJECTS", "USER", "CREATED", "VALID UNTIL"], *rows]):
-            click.echo(line)
+    tokens = _tokens().known()
+    if as_json:
+        print_json({"ok": True, "tokens": [_row(token) for token in tokens]})
+        return
+    if not tokens:
+        click.echo("No tokens yet: `phalanx serve` creates the owner's, `phalanx token create NAME` others")
+        return
+    rows = [
+        [printable(token.name), token.role, _projects(token), token.user or "-", _day(token.created), _end(token)]
+        for token in tokens
+    ]
+    print_lines(table([["NAME", "ROLE", "PROJECTS", "USER", "CREATED", "VALID UNTIL"], *rows]))
 
 
 @command.command("revoke")
@@ -80,12 +77,8 @@ def list_tokens(as_json: bool) -> None:
 @json_option
 def revoke(name: str, as_json: bool) -> None:
     """Revoke a token. It stops working at once."""
-    with report_errors(as_json=as_json):
-        _tokens().revoke(name)
-        if as_json:
-            print_json({"ok": True, "revoked": name})
-        else:
-            click.echo(f"revoked {printable(name)}")
+    _tokens().revoke(name)
+    print_result({"revoked": name}, f"revoked {printable(name)}", as_json=as_json)
 
 
 def _tokens() -> Tokens:

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from phalanx.cli.commands.ps import span
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, printable, table
+from phalanx.cli.workspace.base import open_workspace
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.activity import ActivitySnapshot, ReplicaActivity, RunActivity
@@ -43,17 +45,14 @@ def command(once: bool, as_json: bool) -> None:
 
     Press q or Ctrl-C to quit; the runs continue. --json, or output to a file or pipe, implies --once.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import open_workspace
-
-        is_once = as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty())
-        with open_workspace(settled=is_once, quiet=True) as workspace:
-            if as_json:
-                print_json(frame_json(workspace.frame()))
-            elif is_once:
-                click.echo("\n".join(frame_lines(workspace.frame())))
-            else:
-                _watch(workspace)
+    is_once = as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty())
+    with open_workspace(settled=is_once, quiet=True) as workspace:
+        if as_json:
+            print_json(frame_json(workspace.frame()))
+        elif is_once:
+            click.echo("\n".join(frame_lines(workspace.frame())))
+        else:
+            _watch(workspace)
 
 
 # showing -------------------------------------------------------------------------------------------------------------
@@ -93,8 +92,6 @@ def _left(room: Capacity, asked: Capacity) -> Capacity:
 
 
 def _run_row(seen: RunActivity, now: datetime) -> list[str]:
-    from phalanx.cli.commands.ps import span
-
     run = seen.run
     uses = [use for _, use in seen.replicas if use is not None]
     name = f"{run.id} ({run.name})" if run.name else run.id
@@ -142,17 +139,13 @@ def _run_json(seen: RunActivity) -> dict[str, Any]:
         "queue_position": seen.queue_position,
         "asked": seen.asked._asdict(),
         "replicas": [
-            {
-                **replica_row(replica),
-                "use": None if use is None else {**use._asdict(), "at": _iso(use.at)},
-            }
-            for replica, use in seen.replicas
+            {**replica_row(replica), "use": None if use is None else _use_json(use)} for replica, use in seen.replicas
         ],
     }
 
 
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat()
+def _use_json(use: ReplicaActivity) -> dict[str, Any]:
+    return {**use._asdict(), "at": datetime.fromtimestamp(use.at, UTC).isoformat()}
 
 
 # live ----------------------------------------------------------------------------------------------------------------

@@ -16,9 +16,11 @@ from urllib.parse import quote, urlsplit
 
 import click
 
+from phalanx.atomic_files import write_atomic
 from phalanx.cli.commands.serve import signed_in
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors
+from phalanx.cli.render.output import print_json, printable
+from phalanx.cli.workspace.base import open_workspace, selected_server
 
 if TYPE_CHECKING:
     from phalanx.client.config import ServerChoice
@@ -40,15 +42,12 @@ def command(what: str | None, port: int | None, home: Path | None, no_browser: b
     Opens the page of the server you are logged in to, else of the home. Starts a server for the home if none is
     running; Ctrl-C stops it. RUN shows a run; PATH is a path of the page, such as /queue or /runs/ID/logs.
     """
-    with report_errors(as_json=as_json):
-        from phalanx.cli.workspace.base import selected_server
-
-        server = selected_server() if home is None else None
-        showing = PageAnnouncement(as_json=as_json, no_browser=no_browser)
-        if server is None:
-            _of_home(home, what, port, showing)
-        else:
-            _of_server(server, what, showing)
+    server = selected_server() if home is None else None
+    showing = PageAnnouncement(as_json=as_json, no_browser=no_browser)
+    if server is None:
+        _of_home(home, what, port, showing)
+    else:
+        _of_server(server, what, showing)
 
 
 class PageAnnouncement(NamedTuple):
@@ -73,7 +72,6 @@ class PageAnnouncement(NamedTuple):
 
 
 def _of_server(server: ServerChoice, what: str | None, showing: PageAnnouncement) -> None:
-    from phalanx.cli.workspace.base import open_workspace
     from phalanx.client.config import logins_file
 
     path = _page(what)
@@ -149,8 +147,6 @@ def _is_free(port: int) -> bool:
 def _open(folder: Path, address: str) -> bool:
     """Open the address through a file that only its owner can read, because other users can see the arguments of a
     browser."""
-    from phalanx.atomic_files import write_atomic
-
     if not has_screen(os.environ, sys.platform):
         return False  # webbrowser would start a text browser in this terminal
     leading = folder / "open.html"

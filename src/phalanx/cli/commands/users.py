@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, printable, report_errors, table
+from phalanx.cli.render.output import print_json, print_lines, print_result, printable, table
 from phalanx.errors import CallError
 from phalanx.server.auth.identities import ALL, ROLES, role_named
 
@@ -42,30 +42,25 @@ def command() -> None:
 @json_option
 def add(name: str, role: str, projects: tuple[str, ...], as_json: bool) -> None:
     """Add a user. Asks for the password, or reads it from the first line of standard input."""
-    with report_errors(as_json=as_json):
-        from phalanx.server.auth.accounts import check_name
+    from phalanx.server.auth.accounts import check_name
 
-        check_name(name)
-        found = _accounts().add(name, _password(), dict.fromkeys(projects or (ALL,), role_named(role)))
-        _report(found, f"added {printable(name)}", as_json=as_json)
+    check_name(name)
+    found = _accounts().add(name, _password(), dict.fromkeys(projects or (ALL,), role_named(role)))
+    print_result(_row(found), f"added {printable(name)}", as_json=as_json)
 
 
 @command.command("list")
 @json_option
 def list_users(as_json: bool) -> None:
     """List the users and their roles."""
-    with report_errors(as_json=as_json):
-        users = _accounts().known()
-        if as_json:
-            print_json({"ok": True, "users": [_row(user) for user in users]})
-        elif not users:
-            click.echo("No users yet: add one with `phalanx users add NAME`")
-        else:
-            rows = [
-                [user.name, _roles(user), f"{datetime.fromtimestamp(user.created, UTC):%Y-%m-%d}"] for user in users
-            ]
-            for line in table([["NAME", "ROLES", "CREATED"], *rows]):
-                click.echo(line)
+    users = _accounts().known()
+    if as_json:
+        print_json({"ok": True, "users": [_row(user) for user in users]})
+    elif not users:
+        click.echo("No users yet: add one with `phalanx users add NAME`")
+    else:
+        rows = [[user.name, _roles(user), f"{datetime.fromtimestamp(user.created, UTC):%Y-%m-%d}"] for user in users]
+        print_lines(table([["NAME", "ROLES", "CREATED"], *rows]))
 
 
 @command.command("role")
@@ -75,9 +70,8 @@ def list_users(as_json: bool) -> None:
 @json_option
 def give(name: str, role: str, projects: tuple[str, ...], as_json: bool) -> None:
     """Change or remove the role of a user."""
-    with report_errors(as_json=as_json):
-        found = _accounts().give(name, projects or (ALL,), None if role == NONE else role_named(role))
-        _report(found, f"{printable(name)}: {_roles(found)}", as_json=as_json)
+    found = _accounts().give(name, projects or (ALL,), None if role == NONE else role_named(role))
+    print_result(_row(found), f"{printable(name)}: {_roles(found)}", as_json=as_json)
 
 
 @command.command("password")
@@ -85,10 +79,10 @@ def give(name: str, role: str, projects: tuple[str, ...], as_json: bool) -> None
 @json_option
 def password(name: str, as_json: bool) -> None:
     """Change the password of a user, and sign the user out everywhere."""
-    with report_errors(as_json=as_json):
-        accounts = _accounts()
-        accounts.get(name)
-        _report(accounts.set_password(name, _password()), f"changed the password of {printable(name)}", as_json=as_json)
+    accounts = _accounts()
+    accounts.get(name)
+    row = _row(accounts.set_password(name, _password()))
+    print_result(row, f"changed the password of {printable(name)}", as_json=as_json)
 
 
 @command.command("remove")
@@ -96,12 +90,8 @@ def password(name: str, as_json: bool) -> None:
 @json_option
 def remove(name: str, as_json: bool) -> None:
     """Remove a user with all their sessions and tokens."""
-    with report_errors(as_json=as_json):
-        _accounts().remove(name)
-        if as_json:
-            print_json({"ok": True, "removed": name})
-        else:
-            click.echo(f"removed {printable(name)}")
+    _accounts().remove(name)
+    print_result({"removed": name}, f"removed {printable(name)}", as_json=as_json)
 
 
 def _accounts() -> Accounts:
@@ -119,13 +109,6 @@ def _password() -> str:
     if not text:
         raise CallError("no password on standard input: provide it there, or use a terminal")
     return text
-
-
-def _report(user: User, sentence: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"ok": True, **_row(user)})
-    else:
-        click.echo(sentence)
 
 
 def _row(user: User) -> dict[str, Any]:

@@ -6,16 +6,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from fnmatch import fnmatchcase
+from typing import Any
 
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import FILE_IS_WRONG, print_json, printable, report_errors, table
+from phalanx.cli.render.output import FILE_IS_WRONG, print_json, print_lines, printable, table
 from phalanx.errors import CallError, SystemFault
-
-if TYPE_CHECKING:
-    from phalanx.sites.wheels import Wheel
+from phalanx.sites import find, wheels
+from phalanx.sites.wheels import Wheel, normal_pattern, paths_in, supported
 
 PATIENCE_S = 120.0
 
@@ -48,15 +48,12 @@ def command(
     NAME may be a pattern such as 'torch*'; case is ignored, and `-` and `_` are equal. Exit code 1: a name has no
     usable wheel.
     """
-    with report_errors(as_json=as_json):
-        if by_index:
-            if folders or show_all:
-                raise CallError("--index cannot be combined with --wheelhouse or --all")
-            missing = _from_index(names, python, all_versions=all_versions, as_json=as_json)
-        else:
-            missing = _from_folders(
-                names, folders, python, all_versions=all_versions, show_all=show_all, as_json=as_json
-            )
+    if by_index:
+        if folders or show_all:
+            raise CallError("--index cannot be combined with --wheelhouse or --all")
+        missing = _from_index(names, python, all_versions=all_versions, as_json=as_json)
+    else:
+        missing = _from_folders(names, folders, python, all_versions=all_versions, show_all=show_all, as_json=as_json)
     sys.exit(FILE_IS_WRONG if missing else 0)
 
 
@@ -70,8 +67,6 @@ def _from_folders(
     as_json: bool,
 ) -> bool:
     """Print the wheels in folders. Returns whether a name has none."""
-    from phalanx.sites import wheels
-
     for_python = wheels.supported(python)
     folders, notes = (list(given), []) if given else _usual_folders()
     if not folders:
@@ -89,8 +84,7 @@ def _from_folders(
     for note in notes:
         click.echo(f"{click.style('note', fg='yellow')}: {printable(note)}", err=True)
     if shown:
-        for line in _table(shown):
-            click.echo(line)
+        print_lines(_table(shown))
     for fault in faults:
         click.echo(f"{click.style('error', fg='red', bold=True)}: {printable(fault)}", err=True)
     if hidden and not faults:
@@ -102,9 +96,6 @@ def _from_folders(
 
 def _missing(name: str, found: Sequence[Wheel], known: set[str], python: str) -> str | None:
     """Why a requested name has no usable wheel; None if it has one."""
-    from fnmatch import fnmatchcase
-
-    from phalanx.sites.wheels import normal_pattern
     from phalanx.spec.suggestions import did_you_mean
 
     pattern = normal_pattern(name)
@@ -129,9 +120,7 @@ def _table(wheels: Iterable[Wheel]) -> list[str]:
 def _usual_folders() -> tuple[list[str], list[str]]:
     """The existing wheel folders of the site profile and of pip, and notes on missing ones."""
     from phalanx.home.home import default_home
-    from phalanx.sites import find
     from phalanx.sites.profile_reader import WHEELHOUSE_JOINT
-    from phalanx.sites.wheels import paths_in
 
     site = find(None, default_home())
     named = site.wheelhouse.split(WHEELHOUSE_JOINT) if site is not None and site.wheelhouse else []
@@ -187,10 +176,9 @@ def _from_index(names: tuple[str, ...], python: str | None, *, all_versions: boo
         print_json({"ok": not faults, "index": True, "wheels": rows, "faults": faults})
         return bool(faults)
     if rows:
-        for line in table(
-            [["NAME", "VERSION"], *([printable(row["name"]), printable(row["version"])] for row in rows)]
-        ):
-            click.echo(line)
+        print_lines(
+            table([["NAME", "VERSION"], *([printable(row["name"]), printable(row["version"])] for row in rows)])
+        )
     for fault in faults:
         click.echo(f"{click.style('error', fg='red', bold=True)}: {printable(fault)}", err=True)
     return bool(faults)
@@ -198,8 +186,6 @@ def _from_index(names: tuple[str, ...], python: str | None, *, all_versions: boo
 
 def _versions(name: str, python: str | None) -> tuple[list[str], str | None]:
     """The versions with a usable wheel in the index, newest first, or why there are none."""
-    from phalanx.sites.wheels import supported
-
     arguments = ["index", "versions", name, "--only-binary=:all:"]
     if python is not None:
         supported(python)  # raises for an invalid version

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from phalanx.cli.render.output import printable, table
+from phalanx.cli.render.output import print_lines, printable, table
 
 if TYPE_CHECKING:
     from phalanx.backends.contract import Diagnosis, FactTable
@@ -20,8 +20,7 @@ def print_diagnosis(found: Diagnosis) -> None:
     for name, text in facts.items():
         click.echo(f"{name:<11} {printable(text)}")
     for one in found.tables:
-        for line in _lines(one):
-            click.echo(line)
+        print_lines(_lines(one))
     if facts or found.tables:
         click.echo("")
     for note in found.notes:

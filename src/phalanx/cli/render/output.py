@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -46,6 +46,19 @@ def fail(message: str, *, as_json: bool) -> NoReturn:
 def print_json(data: Any, indent: int | None = None) -> None:
     """Print JSON on one line; `indent` is for files to keep."""
     click.echo(strict_json.dumps(data, indent=indent))
+
+
+def print_result(data: Mapping[str, Any], text: str, *, as_json: bool) -> None:
+    """Print what a verb did: as JSON, or as a sentence."""
+    if as_json:
+        print_json({"ok": True, **data})
+    else:
+        click.echo(text)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
 
 
 def printable(text: str) -> str:

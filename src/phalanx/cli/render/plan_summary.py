@@ -92,15 +92,11 @@ def resources_text(resources: Resources) -> str:
     return ", ".join(parts) or "no resources requested"
 
 
-def number_text(number: float) -> str:
-    return f"{number:g}"
-
-
 def memory_text(mib: float) -> str:
     return f"{mib / 1024:g} GiB" if mib >= 1024 and (mib / 1024 * 4).is_integer() else f"{mib:g} MiB"
 
 
-def amount_text(amount: Amount, text: Any = number_text) -> str:
+def amount_text(amount: Amount, text: Any = "{:g}".format) -> str:
     low, high = amount.requests, amount.limits
     if low is None or high is None or low == high:
         return str(text(high if low is None else low)) if (low is not None or high is not None) else "-"

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx import run_paths
+from phalanx.ends import read_end
+from phalanx.spool import JSON, Reader
 
 if TYPE_CHECKING:
     from phalanx.home.run_folder import RunFolder
@@ -49,9 +51,6 @@ def _of_stop(path: Path) -> Iterator[RunEvent]:
 
 
 def _of_replica(folder: Path, name: str, attempt: int) -> Iterator[RunEvent]:
-    from phalanx.ends import read_end
-    from phalanx.spool import JSON, Reader
-
     notes = (record.data() for record in Reader(folder / run_paths.SPOOL).poll() if record.kind == JSON)
     start = next((note for note in notes if "start" in note), None)  # it is the first record: stop reading there
     if start is not None:

@@ -14,24 +14,29 @@ from typing import TYPE_CHECKING
 import click
 
 from phalanx import run_paths
+from phalanx.cli.interrupts import stop_on_interrupt
 from phalanx.cli.local_submission import submit_local
+from phalanx.cli.workspace.activity import ActivitySnapshot, home_activity
+from phalanx.cli.workspace.events import RunEvent, events_of_folder
+from phalanx.cli.workspace.first_error import FirstError, first_error_here
+from phalanx.cli.workspace.log_follower import LogBatch, follow, wait
 from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
+from phalanx.home.lease import Lease
+from phalanx.logs.merge import merged
+from phalanx.scheduler.resumes import apply_requests
+from phalanx.scheduler.runner import TURN_S, SchedulerRunner, schedule_once, start_background
+from phalanx.store.model_index import ModelIndex
 
 if TYPE_CHECKING:
     from phalanx.artifacts.downloads import DownloadResult
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
-    from phalanx.cli.workspace.activity import ActivitySnapshot
-    from phalanx.cli.workspace.events import RunEvent
-    from phalanx.cli.workspace.first_error import FirstError
-    from phalanx.cli.workspace.log_follower import LogBatch
     from phalanx.home.home import Home
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
     from phalanx.logs.replica_logs import LogSource
-    from phalanx.scheduler.runner import SchedulerRunner
     from phalanx.store import Artifact, Run, Store
     from phalanx.store.series.run_series import RunSeries
     from phalanx.submission.model import Submission
@@ -41,7 +46,9 @@ HOLD_S = 0.3  # how long a new line is held back for earlier lines of other repl
 
 
 class HomeWorkspace:
-    server = None
+    """To be closed after use. Every method of a workspace may raise CallError and StoreError."""
+
+    server = None  # the address of the server
 
     def __init__(self, *, settled: bool = True) -> None:
         self.home, self.rows = open_home()
@@ -49,8 +56,6 @@ class HomeWorkspace:
         self.logs = HomeLogs(self.home, self.rows)
         self.acts = HomeRunActions(self.home, self.rows)
         if settled:
-            from phalanx.scheduler.runner import schedule_once
-
             with ExitStack() as undo:
                 undo.callback(self.close)
                 schedule_once(self.home, self.rows)
@@ -62,6 +67,7 @@ class HomeWorkspace:
         return RunSeries(self.home.run(run.id).path)
 
     def progress(self, run: Run) -> RunProgress:
+        """How far the replicas of the newest attempt are."""
         from phalanx.insight.stragglers import progress_of
         from phalanx.store.series.replica_steps import AttemptSteps
 
@@ -70,34 +76,31 @@ class HomeWorkspace:
         return progress_of(steps, {one.name for one in replicas if one.status == "running"})
 
     def events(self, run: Run) -> list[RunEvent]:
-        from phalanx.cli.workspace.events import events_of_folder
-
         return events_of_folder(self.home.run(run.id), self.rows.statuses(run.id))
 
     def frame(self) -> ActivitySnapshot:
-        from phalanx.cli.workspace.activity import home_activity
-
+        """The current snapshot for `top`."""
         return home_activity(self.home, self.rows)
 
     @contextmanager
     def attended(self) -> Iterator[Callable[[], object]]:
+        """A function to call regularly within the context, so that runs proceed while they are watched."""
         with attending(self.home, self.rows) as runner:
             yield runner.run_pass
 
     def artifacts_of(self, project: str, most: int) -> list[Artifact]:
-        from phalanx.store.model_index import ModelIndex
-
         return ModelIndex(self.rows).project_artifacts(project, limit=most)
 
     def runs_with_content(self, artifacts: Sequence[Artifact]) -> Mapping[str, Sequence[str]]:
-        from phalanx.store.model_index import ModelIndex
-
+        """The runs that have the same contents, by digest."""
         return ModelIndex(self.rows).runs_with(row.digest for row in artifacts if row.digest is not None)
 
     def waits_for(self, run: Run) -> str | None:
+        """Why a run is waiting in the queue of a cluster, as text."""
         return waits_for(self.rows, run)
 
     def lies_in(self, run: Run) -> Mapping[str, str]:
+        """The location of a run: its folder and the packages installed for it."""
         folder = self.home.run(run.id).path
         packages = folder / run_paths.packages_file(run.attempt)
         details = {"packages": f"installed on its nodes: {packages}"} if packages.exists() else {}
@@ -110,8 +113,6 @@ class HomeWorkspace:
 @contextmanager
 def attending(home: Home, store: Store) -> Iterator[SchedulerRunner]:
     """Run the scheduler if no other process does, and start one in the background at the end."""
-    from phalanx.scheduler.runner import SchedulerRunner
-
     runner = SchedulerRunner(home, store)
     try:
         yield runner
@@ -129,16 +130,19 @@ class HomeFiles:
         self.home = home
 
     def entries(self, run: Run, path: str) -> list[OutputEntry]:
+        """The files and folders at a path and below it. Raises CallError if there are none."""
         from phalanx.artifacts.outputs import browse
 
         return browse(self.home.run(run.id).path, path)
 
     def storage(self, run: Run) -> str | None:
+        """The remote storage that the files were pushed to."""
         from phalanx.artifacts.outputs import read_manifest
 
         return read_manifest(self.home.run(run.id).path).url
 
     def look(self, run: Run, path: str) -> tuple[Preview, int]:
+        """The preview of a file, and its size. Raises CallError."""
         from phalanx.artifacts.downloads import open_output
         from phalanx.artifacts.previews import preview
 
@@ -147,6 +151,7 @@ class HomeFiles:
             return preview(stream, entry.path, entry.size), entry.size
 
     def take(self, run: Run, path: str, target: Path, *, force: bool, progress: Progress) -> DownloadResult:
+        """Download a file or folder and verify its digest. Raises CallError."""
         from phalanx.artifacts.downloads import download
 
         return download(self.home, run.id, path, target, force=force, progress=progress)
@@ -171,7 +176,7 @@ class HomeLogs:
         *,
         fold: bool,  # noqa: ARG002 - `tail` applies to each log
     ) -> Iterator[LogLine]:
-        from phalanx.logs.merge import merged
+        """The lines in order of time; `tail`: at least the last ones, where `fold` counts identical lines once."""
         from phalanx.logs.replica_logs import ReplicaLog
 
         folder = self.home.run(run.id).path
@@ -185,9 +190,8 @@ class HomeLogs:
         tail: int | None,
         pause: Callable[[float], bool],
     ) -> Generator[LogBatch, None, None]:
-        """Schedules while nobody else does."""
-        from phalanx.cli.workspace.log_follower import LogBatch
-        from phalanx.logs.merge import merged
+        """New lines until the run is over, or `pause` returns False; it waits for so many seconds. Runs the scheduler
+        if no other process does."""
         from phalanx.logs.replica_logs import ReplicaLog
 
         logs: list[ReplicaLog] = []
@@ -209,16 +213,12 @@ class HomeLogs:
                     return
 
     def error(self, run: Run, sources: Sequence[LogSource], attempt: int) -> FirstError:
-        from phalanx.cli.workspace.first_error import first_error_here
-
+        """The replica that failed first, and the lines that show why."""
         return first_error_here(self.home.run(run.id), sources, attempt, self.store.facts(run.id))
 
 
 def _attended(logs: Iterable[Iterator[LogLine]], runner: SchedulerRunner) -> Iterator[LogLine]:
     """The merged lines, with scheduler passes in between, because there may be a gigabyte to print."""
-    from phalanx.logs.merge import merged
-    from phalanx.scheduler.runner import TURN_S
-
     next_turn = time.monotonic() + TURN_S
     for line in merged(logs):
         yield line
@@ -233,9 +233,11 @@ class HomeRunActions:
         self.store = store
 
     def submit(self, submission: Submission, *, quiet: bool) -> Run:
+        """Submit a run, and block signals until it is watched. Raises SpecErrors, CallError."""
         return submit_local(self.home, self.store, submission, quiet=quiet)
 
     def stop(self, runs: Sequence[Run], patience_s: float) -> list[Run]:
+        """Stop runs, and wait up to `patience_s` for them to end."""
         for run in runs:
             if not run.is_done:
                 self.home.run(run.id).ask_to_stop("stopped by its user")
@@ -249,13 +251,13 @@ class HomeRunActions:
                 time.sleep(runner.pause_s)
 
     def clone(self, run: Run, how: str) -> Run:
+        """A new run of the same file: `restart`, or `copy`, with a copy of its outputs. Raises CallError."""
         from phalanx.submission.clone import clone
 
         return clone(self.home, self.store, run, how, dict(os.environ))
 
     def resume(self, run: Run) -> Run:
-        from phalanx.home.lease import Lease
-        from phalanx.scheduler.resumes import apply_requests
+        """Start the next attempt of a finished run. Raises CallError."""
         from phalanx.submission.resume import request_resume
 
         request_resume(self.home, run, dict(os.environ))
@@ -273,21 +275,19 @@ class HomeRunActions:
         return self.store.find(run.id)
 
     def remove(self, runs: Sequence[Run]) -> None:
+        """Delete runs. Raises CallError before deleting anything if one has not finished."""
         from phalanx.submission.removal import remove
 
         remove(self.home, self.store, runs)
 
     def leave(self, run: Run) -> None:
-        from phalanx.scheduler.runner import start_background
-
+        """Make sure that the run continues without this process."""
         start_background(self.home)
         record_provenance(self.home, run)
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
-        """Also runs the scheduler if no other process does."""
-        from phalanx.cli.interrupts import stop_on_interrupt
+        """Watch a run until it finishes, and print its logs unless `quiet`. Ctrl-C stops the run."""
         from phalanx.cli.render.log_lines import LogPrinter
-        from phalanx.cli.workspace.log_follower import follow, wait
 
         logs = HomeLogs(self.home, self.store)
         hung_up = stop_on_interrupt(self.home.run(run.id).ask_to_stop)

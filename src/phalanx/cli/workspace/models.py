@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
+from phalanx.cli.workspace.base import print_server, selected_server
+from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -25,23 +27,7 @@ class ModelDetails(NamedTuple):
     events: Sequence[ModelEvent]
 
 
-class ModelCatalogue(Protocol):
-    def models(self, text: str) -> list[Model]: ...
-
-    def whole(self, name: str) -> ModelDetails:
-        """Raises CallError if there is no such model."""
-
-    def events(self, name: str) -> Sequence[ModelEvent]:
-        """The history, also of a deleted model if it is known. Raises CallError for an unknown model."""
-
-    def has_files(self, version: ModelVersion) -> bool:
-        """Whether `take` can download the files."""
-
-    def take(self, version: ModelVersion, place: Path, *, force: bool, progress: Progress) -> DownloadResult:
-        """Download the files of a version to a folder and verify their digests. Raises CallError."""
-
-
-def find(catalogue: ModelCatalogue, reference: str) -> tuple[ModelDetails, ModelVersion]:
+def find(catalogue: HomeCatalogue | ServerCatalogue, reference: str) -> tuple[ModelDetails, ModelVersion]:
     """The version of a reference (`name`, `name/3` or `name@alias`), and its model. Raises CallError."""
     from phalanx.registry.names import split_reference
 
@@ -62,9 +48,7 @@ def find(catalogue: ModelCatalogue, reference: str) -> tuple[ModelDetails, Model
 
 
 @contextmanager
-def open_catalogue(*, quiet: bool) -> Iterator[ModelCatalogue]:
-    from phalanx.cli.workspace.base import print_server, selected_server
-
+def open_catalogue(*, quiet: bool) -> Iterator[HomeCatalogue | ServerCatalogue]:
     found = selected_server()
     if found is None:
         with registry() as models:
@@ -81,7 +65,6 @@ def open_catalogue(*, quiet: bool) -> Iterator[ModelCatalogue]:
 @contextmanager
 def registry() -> Iterator[Registry]:
     """The registry of the local home, for changes."""
-    from phalanx.cli.workspace.open_home import open_home
     from phalanx.registry.registry import Registry
     from phalanx.scheduler.runner import schedule_once
 
@@ -99,16 +82,20 @@ class HomeCatalogue:
         return self.registry.index.models(text)
 
     def whole(self, name: str) -> ModelDetails:
+        """Raises CallError if there is no such model."""
         model, index = self.registry.model(name), self.registry.index
         return ModelDetails(model, index.versions(name), index.events(name))
 
     def events(self, name: str) -> Sequence[ModelEvent]:
+        """The history, also of a deleted model. Raises CallError for an unknown model."""
         return self.registry.index.events(name) or self.whole(name).events
 
     def has_files(self, version: ModelVersion) -> bool:
+        """Whether `take` can download the files."""
         return self.registry.has_files(version)
 
     def take(self, version: ModelVersion, place: Path, *, force: bool, progress: Progress) -> DownloadResult:
+        """Download the files of a version to a folder and verify their digests. Raises CallError."""
         from phalanx.artifacts.downloads import download_version
 
         found = self.registry.resolve(version.title)

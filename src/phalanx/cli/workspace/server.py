@@ -12,27 +12,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from phalanx.cli.interrupts import defer_signals
-from phalanx.cli.render.output import printable
+from phalanx.cli.interrupts import defer_signals, stop_on_interrupt
+from phalanx.cli.render.output import printable, table
 from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
+from phalanx.cli.workspace.activity import ActivitySnapshot, server_activity
+from phalanx.cli.workspace.events import RunEvent, events_of_rows
+from phalanx.cli.workspace.first_error import FirstError
+from phalanx.cli.workspace.log_follower import LogBatch, follow, wait
 from phalanx.client import Client, RequestRefused
 from phalanx.client.queries import RemoteLogFollower
+from phalanx.client.rows import Details, replica_of, run_of
 from phalanx.errors import CallError
+from phalanx.logs.lines import LogLine
+from phalanx.stored_plan import PlanDamaged, decode_plan
 
 if TYPE_CHECKING:
     from phalanx.artifacts.downloads import DownloadResult
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
-    from phalanx.cli.workspace.activity import ActivitySnapshot
-    from phalanx.cli.workspace.events import RunEvent
-    from phalanx.cli.workspace.first_error import FirstError
-    from phalanx.cli.workspace.log_follower import LogBatch
     from phalanx.client.config import ServerChoice
-    from phalanx.client.rows import Details
     from phalanx.client.series import RemoteSeries
     from phalanx.insight.stragglers import RunProgress
-    from phalanx.logs.lines import LogLine
     from phalanx.logs.replica_logs import LogSource
     from phalanx.store import Artifact, ReplicaRecord, Run, StatusChange
     from phalanx.store.series.points import Summary
@@ -67,15 +68,11 @@ class ServerWorkspace:
         return RunProgress(topology["front"], topology["straggler"], replicas)
 
     def events(self, run: Run) -> list[RunEvent]:
-        from phalanx.cli.workspace.events import events_of_rows
-
         newest = self.rows.replicas(run.id)
         earlier = [one for number in range(1, run.attempt) for one in self.rows.attempt(run.id, number)]
         return events_of_rows(self.rows.statuses(run.id), [*earlier, *newest])
 
     def frame(self) -> ActivitySnapshot:
-        from phalanx.cli.workspace.activity import server_activity
-
         return server_activity(self.client)
 
     @contextmanager
@@ -138,8 +135,6 @@ class ServerRows:
         offset: int = 0,
         project: str | None = None,
     ) -> list[Run]:
-        from phalanx.client.rows import run_of
-
         found = self.client.run_rows(query, sort, limit, offset, project)
         for row in found:
             self._note(str(row["id"]), row.get("waits_for"))
@@ -156,8 +151,6 @@ class ServerRows:
 
     def attempt(self, run_id: str, number: int) -> list[ReplicaRecord]:
         """The replicas of an earlier attempt."""
-        from phalanx.client.rows import replica_of
-
         return [replica_of(row, run_id, number) for row in self.client.topology(run_id, number)["replicas"]]
 
     def facts(self, run_id: str) -> dict[str, Any]:
@@ -197,8 +190,6 @@ class ServerFiles:
 
 
 def _table_lines(found: Any) -> list[str]:
-    from phalanx.cli.render.output import table
-
     if not isinstance(found, dict) or not found.get("columns"):
         return []
     width = len(found["columns"])
@@ -212,7 +203,6 @@ class ServerLogs:
 
     def sources(self, run: Run) -> list[LogSource]:
         from phalanx.logs.replica_logs import LogSource
-        from phalanx.stored_plan import PlanDamaged, decode_plan
 
         try:
             planned = decode_plan(self.client.plan(run)).with_command
@@ -245,8 +235,6 @@ class ServerLogs:
         tail: int | None,
         pause: Callable[[float], bool],
     ) -> Generator[LogBatch, None, None]:
-        from phalanx.cli.workspace.log_follower import LogBatch
-
         follower = RemoteLogFollower(self.client, run.id, self._names(run, sources), attempt, tail)
         while True:
             is_over = follower.is_done()
@@ -260,9 +248,7 @@ class ServerLogs:
                 return
 
     def error(self, run: Run, sources: Sequence[LogSource], attempt: int) -> FirstError:
-        from phalanx.cli.workspace.first_error import FirstError
         from phalanx.insight.autopsy import ReplicaFailure
-        from phalanx.logs.lines import LogLine
 
         if len(sources) != len(self.sources(run)):
             raise CallError("--errors looks at all replicas when it asks a server: leave --replica, --role, --rank out")
@@ -348,9 +334,7 @@ class ServerRunActions:
         """Nothing to do: the server keeps the run going."""
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
-        from phalanx.cli.interrupts import stop_on_interrupt
         from phalanx.cli.render.log_lines import LogPrinter
-        from phalanx.cli.workspace.log_follower import follow, wait
 
         asked: list[str] = []
         passed_on: list[str] = []

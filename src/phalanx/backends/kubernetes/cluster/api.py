@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Documents = list[Document]
 Query = Mapping[str, str | int | bool | None]
-SLIM = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
-MERGE = "application/merge-patch+json"
 MAX_REQUESTS = 16  # concurrent; streams are not counted
 TRIES = 5
 LONGEST_PAUSE_S = 10.0
@@ -62,9 +60,7 @@ class ResourceKind(NamedTuple):
 
 
 PODS = ResourceKind("", "v1", "pods", "Pod")
-SERVICES = ResourceKind("", "v1", "services", "Service")
 CONFIG_MAPS = ResourceKind("", "v1", "configmaps", "ConfigMap")
-SECRETS = ResourceKind("", "v1", "secrets", "Secret")
 EVENTS = ResourceKind("", "v1", "events", "Event")
 NODES = ResourceKind("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = ResourceKind("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -82,7 +78,7 @@ def kind_of(document: Mapping[str, Any]) -> ResourceKind:
 
 
 def named(kind: ResourceKind, document: Document) -> Document:
-    """Add kind and version: list items lack them, and metadata-only items carry those of the metadata type."""
+    """Add kind and version: list items lack them."""
     return {**document, "apiVersion": kind.api_version, "kind": kind.kind}
 
 
@@ -149,7 +145,6 @@ class Api:
         *,
         query: Query | None = None,
         content_type: str = "application/json",
-        accept: str = "application/json",
         timeout_s: float = 30.0,
         tries: int = TRIES,
     ) -> Any:
@@ -158,9 +153,7 @@ class Api:
         caller decides."""
         for left in reversed(range(tries)):
             try:
-                return self._once(
-                    method, path, body, query, {"Accept": accept, "Content-Type": content_type}, timeout_s
-                )
+                return self._once(method, path, body, query, content_type, timeout_s)
             except ApiUnreachable as fault:
                 if not left or (fault.was_sent and method not in _REPEATABLE):
                     raise
@@ -173,35 +166,18 @@ class Api:
             self._sleep(pause_s)
         raise AssertionError("at least one try")
 
-    def get(self, kind: ResourceKind, name: str, *, namespace: str | None = None) -> Document:
-        answer: Document = self.request("GET", self._path(kind, name, namespace))
+    def get(self, kind: ResourceKind, name: str) -> Document:
+        answer: Document = self.request("GET", self._path(kind, name))
         return answer
 
-    def list(  # noqa: PLR0913 - what a list has
-        self,
-        kind: ResourceKind,
-        *,
-        selector: str = "",
-        fields: str = "",
-        namespace: str | None = None,
-        is_slim: bool = False,
-        tries: int = TRIES,
-        heard: Callable[[], object] = lambda: None,
-    ) -> ListedObjects:
-        """List all objects of a kind, page by page. `is_slim`: metadata only. `heard` is called once per request."""
-        query = {"labelSelector": selector or None, "fieldSelector": fields or None, "limit": PAGE}
+    def list(self, kind: ResourceKind, *, selector: str = "", tries: int = TRIES) -> ListedObjects:
+        """List all objects of a kind, page by page."""
+        query = {"labelSelector": selector or None, "limit": PAGE}
         items: Documents = []
         token = ""
         for _ in range(10_000):
-            heard()
             try:
-                page = self.request(
-                    "GET",
-                    self._path(kind, None, namespace),
-                    query={**query, "continue": token or None},
-                    accept=SLIM.format("List") if is_slim else "application/json",
-                    tries=tries,
-                )
+                page = self.request("GET", self._path(kind), query={**query, "continue": token or None}, tries=tries)
             except ApiFault as fault:
                 if fault.code != 410 or not token:
                     raise
@@ -213,47 +189,16 @@ class Api:
                 return ListedObjects(items, page["metadata"].get("resourceVersion", ""))
         raise ApiUnreachable(f"the list of {kind.plural} does not end")
 
-    def create(
-        self, kind: ResourceKind, document: Mapping[str, Any], *, namespace: str | None = None, dry: bool = False
-    ) -> Document:
-        query = {"dryRun": "All" if dry else None}
-        answer: Document = self.request("POST", self._path(kind, None, namespace), document, query=query)
+    def create(self, kind: ResourceKind, document: Mapping[str, Any], *, dry: bool = False) -> Document:
+        answer: Document = self.request("POST", self._path(kind), document, query={"dryRun": "All" if dry else None})
         return answer
 
-    def replace(self, kind: ResourceKind, document: Mapping[str, Any], *, namespace: str | None = None) -> Document:
-        path = self._path(kind, document["metadata"]["name"], namespace)
-        answer: Document = self.request("PUT", path, document)
-        return answer
-
-    def patch(  # noqa: PLR0913 - what a patch has
-        self,
-        kind: ResourceKind,
-        name: str,
-        body: Any,
-        *,
-        namespace: str | None = None,
-        content_type: str = MERGE,
-        part: str = "",
-    ) -> Document:
-        path = self._path(kind, name, namespace, part)
-        answer: Document = self.request("PATCH", path, body, content_type=content_type)
-        return answer
-
-    def delete(  # noqa: PLR0913 - what a deletion has
-        self,
-        kind: ResourceKind,
-        name: str,
-        *,
-        namespace: str | None = None,
-        propagation: str = "Background",
-        grace_s: int | None = None,
-        uid: str | None = None,
-    ) -> Document:
+    def delete(self, kind: ResourceKind, name: str, *, grace_s: int | None = None, uid: str | None = None) -> Document:
         """`uid`: delete only the object with this uid; otherwise 409."""
-        options: Document = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        options: Document = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         options |= {"gracePeriodSeconds": grace_s} if grace_s is not None else {}
         options |= {"preconditions": {"uid": uid}} if uid is not None else {}
-        answer: Document = self.request("DELETE", self._path(kind, name, namespace), options)
+        answer: Document = self.request("DELETE", self._path(kind, name), options)
         return answer
 
     def stream(self, path: str, query: Query | None = None, *, idle_s: float = 330.0, accept: str = "*/*") -> Stream:
@@ -269,22 +214,11 @@ class Api:
             raise _fault(answer.status, answer.headers, said)
         return Stream(answer)
 
-    def watch(  # noqa: PLR0913 - what a watch has
-        self,
-        kind: ResourceKind,
-        version: str,
-        *,
-        selector: str = "",
-        fields: str = "",
-        namespace: str | None = None,
-        is_slim: bool = False,
-        timeout_s: int = 300,
-    ) -> Stream:
+    def watch(self, kind: ResourceKind, version: str, *, selector: str = "", timeout_s: int = 300) -> Stream:
         """Stream the events of a kind after this version, one per line."""
-        query: dict[str, str | int | bool | None] = {"labelSelector": selector or None, "fieldSelector": fields or None}
-        query |= {"watch": True, "allowWatchBookmarks": True, "resourceVersion": version, "timeoutSeconds": timeout_s}
-        accept = SLIM.format("") if is_slim else "application/json"
-        return self.stream(self._path(kind, None, namespace), query, idle_s=timeout_s + 30.0, accept=accept)
+        query: dict[str, str | int | bool | None] = {"labelSelector": selector or None, "watch": True}
+        query |= {"allowWatchBookmarks": True, "resourceVersion": version, "timeoutSeconds": timeout_s}
+        return self.stream(self._path(kind), query, idle_s=timeout_s + 30.0, accept="application/json")
 
     def log(  # noqa: PLR0913 - what a log has
         self,
@@ -295,7 +229,6 @@ class Api:
         since: str | None = None,
         timestamps: bool = True,
         tail: int | None = None,
-        namespace: str | None = None,
         idle_s: float = 3600.0,
     ) -> Stream:
         """Stream the log of a container, line by line. `since`: a time in the format of timestamps; kubelets only know
@@ -307,7 +240,7 @@ class Api:
             "sinceTime": since,
             "tailLines": tail,
         }
-        return self.stream(self._path(PODS, pod, namespace, "log"), query, idle_s=idle_s)
+        return self.stream(self._path(PODS, pod, "log"), query, idle_s=idle_s)
 
     def greet(self) -> Document:
         """The server's version, by one request. Raises CallError and SystemFault with words for people."""
@@ -340,15 +273,16 @@ class Api:
 
     # inside
 
-    def _path(self, kind: ResourceKind, name: str | None, namespace: str | None, part: str = "") -> str:
-        return kind.path(self.namespace if namespace is None else namespace, name, part)
+    def _path(self, kind: ResourceKind, name: str | None = None, part: str = "") -> str:
+        return kind.path(self.namespace, name, part)
 
     def _once(  # noqa: PLR0913, PLR0917 - what a request has
-        self, method: str, path: str, body: Any, query: Query | None, headers: Mapping[str, str], timeout_s: float
+        self, method: str, path: str, body: Any, query: Query | None, content_type: str, timeout_s: float
     ) -> Any:
+        headers = {"Accept": "application/json", "Content-Type": content_type, "Accept-Encoding": "gzip"}
         data = json.dumps(body, separators=(",", ":")).encode() if body is not None else None
         with self._room:
-            answer = self._send(method, path, query, data, {**headers, "Accept-Encoding": "gzip"}, timeout_s)
+            answer = self._send(method, path, query, data, headers, timeout_s)
         for said in _warnings(answer.headers.getlist("Warning")):
             self._on_warning(said)
         if answer.status >= 300:

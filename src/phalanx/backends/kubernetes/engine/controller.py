@@ -342,15 +342,11 @@ class NamespaceController:
         staged = staged_objects.load(
             attempt_folder.run_folder, {}, attempt=attempt_folder.attempt, engine=engine, server=""
         )
-        try:
-            staged_objects.apply_works(self.api, self.pool_for_one(), staged, str(owners[0]["uid"]))
+        try:  # with a separate pool: this worker waits for it
+            staged_objects.apply_works(self.api, self.closers, staged, str(owners[0]["uid"]))
         except JobRejected as fault:
             kept.attempt.fail(PodEnd(Cause.SETUP, f"the cluster rejected it: {fault}"), ())
         kept.not_staged_before = time.monotonic() + RETRY_S  # the mirror has to see them first
-
-    def pool_for_one(self) -> ThreadPoolExecutor:
-        """A separate pool: a worker may wait for these."""
-        return self.closers
 
     # when it is over ---------------------------------------------------------------------------------------------
 

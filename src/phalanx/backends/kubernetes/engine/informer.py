@@ -6,9 +6,7 @@ import json
 import random
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
 
 from phalanx.backends.kubernetes.cluster.api import (
     EVENTS,
@@ -29,7 +27,6 @@ LONGEST_PAUSE_S = 30.0
 SHORTEST_WATCH_S = 1.0  # a watch that ends sooner without events is retried after a pause
 OFTEN_S = 5.0  # versions that expire again within this time are no accident
 CLOSE_S = 5.0  # for threads to end; one that waits for a dead server ends with the process
-KEPT_GONE = 2000
 KEPT_EVENTS = 5000
 OURS = "phalanx-"  # in the name of every object with relevant events
 
@@ -47,7 +44,6 @@ class Informer:
         kind: ResourceKind,
         *,
         selector: str = RUN,
-        is_slim: bool = False,
         keeps: Callable[[Document], bool] = lambda _: True,
         most: int | None = None,
         changed: threading.Condition | None = None,
@@ -56,15 +52,12 @@ class Informer:
         self.kind = kind
         self.changed = changed or threading.Condition()
         self.changes = 0
-        self.requests = 0
         self.version = ""
         self.trouble = ""
         self.is_synced = False
-        self._api, self._selector, self._is_slim, self._keeps, self._most = api, selector, is_slim, keeps, most
+        self._api, self._selector, self._keeps, self._most = api, selector, keeps, most
         self._watch_s = watch_s
         self._items: dict[str, Document] = {}
-        self._by_run: dict[str, dict[str, Document]] = {}
-        self._gone: OrderedDict[str, Document] = OrderedDict()
         self._stopped = threading.Event()
         self._stream: Stream | None = None
         self._faults = 0
@@ -86,36 +79,9 @@ class Informer:
         if self._thread.is_alive():
             self._thread.join(patience_s)
 
-    @property
-    def items(self) -> dict[str, Document]:
-        """All objects by uid."""
-        with self.changed:
-            return dict(self._items)
-
     def snapshot(self) -> list[Document]:
-        return list(self.items.values())
-
-    def of_run(self, run_id: str) -> list[Document]:
         with self.changed:
-            return list(self._by_run.get(run_id, {}).values())
-
-    def gone_of(self, run_id: str) -> list[Document]:
-        """Recently deleted objects in their last state."""
-        with self.changed:
-            return [one for one in self._gone.values() if _run_of(one) == run_id]
-
-    def runs(self) -> set[str]:
-        with self.changed:
-            return set(self._by_run)
-
-    def note(self, document: Document) -> None:
-        """Add an object that was just created, ahead of the watch. Does nothing if the watch has already seen it."""
-        meta = document["metadata"]
-        with self.changed:
-            versions = (self.version, meta.get("resourceVersion", ""))
-            if all(one.isdigit() for one in versions) and int(versions[0]) < int(versions[1]):
-                self._take(named(self.kind, document))
-                self._notify()
+            return list(self._items.values())
 
     # the thread
 
@@ -150,8 +116,7 @@ class Informer:
     def _is_not_served(self) -> float:
         """A kind that the server does not serve has no objects. It may come back."""
         with self.changed:
-            for one in list(self._items.values()):
-                self._drop(one)
+            self._items.clear()
             self.is_synced = True
             self._is_well()
             self._notify()
@@ -168,16 +133,11 @@ class Informer:
             self._notify()
         return float(min(LONGEST_PAUSE_S, 0.25 * 2**self._faults) * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
-    def _count(self) -> None:
-        self.requests += 1
-
     def _list(self) -> None:
-        listed = self._api.list(self.kind, selector=self._selector, is_slim=self._is_slim, tries=1, heard=self._count)
+        listed = self._api.list(self.kind, selector=self._selector, tries=1)
         fresh = [one for one in listed.items if self._keeps(one)]
         with self.changed:
-            uids = {one["metadata"]["uid"] for one in fresh}
-            for uid in [uid for uid in self._items if uid not in uids]:
-                self._drop(self._items[uid])
+            self._items.clear()
             for one in fresh:
                 self._take(one)
             self.version = listed.version
@@ -186,12 +146,10 @@ class Informer:
             self._notify()
 
     def _watch(self) -> None:
-        self._count()
         with self._api.watch(
             self.kind,
             self.version,
             selector=self._selector,
-            is_slim=self._is_slim,
             timeout_s=int(self._watch_s * random.uniform(0.8, 1.0)) or 1,  # noqa: S311 - no secret
         ) as stream:
             self._stream = stream
@@ -220,7 +178,7 @@ class Informer:
                 return
             document = named(self.kind, said)
             if what == "DELETED":
-                self._drop(document)
+                self._items.pop(document["metadata"]["uid"], None)
             elif self._keeps(document):
                 self._take(document)
             else:
@@ -240,74 +198,32 @@ class Informer:
     def _take(self, document: Document) -> None:
         meta = document["metadata"]
         meta.pop("managedFields", None)
-        uid = meta["uid"]
-        old = self._items.get(uid)
-        if old is not None and _run_of(old) != _run_of(document):
-            self._by_run.get(_run_of(old), {}).pop(uid, None)
-        self._items[uid] = document
-        self._by_run.setdefault(_run_of(document), {})[uid] = document
+        self._items[meta["uid"]] = document
         if self._most is not None and len(self._items) > self._most:
-            self._forget(next(iter(self._items.values())))
-
-    def _drop(self, document: Document) -> None:
-        uid = document["metadata"]["uid"]
-        if self._forget(document):
-            self._gone[uid] = document
-            if len(self._gone) > KEPT_GONE:
-                self._gone.popitem(last=False)
-
-    def _forget(self, document: Document) -> bool:
-        uid = document["metadata"]["uid"]
-        old = self._items.pop(uid, None)
-        if old is None:
-            return False
-        of_run = self._by_run.get(_run_of(old), {})
-        of_run.pop(uid, None)
-        if not of_run:
-            self._by_run.pop(_run_of(old), None)
-        return True
-
-
-def _run_of(document: Mapping[str, Any]) -> str:
-    return str((document["metadata"].get("labels") or {}).get(RUN, ""))
-
-
-class RunObjects(NamedTuple):
-    """One run's objects and recently deleted objects, by kind, and the events about them, the oldest first."""
-
-    objects: Mapping[str, list[Document]]
-    gone: Mapping[str, list[Document]]
-    events: list[Document]
+            del self._items[next(iter(self._items))]
 
 
 class NamespaceCache:
-    """All Phalanx objects in a namespace. Reading sends no requests. `slim`: kinds of which only metadata is kept.
+    """All Phalanx objects in a namespace. Reading sends no requests.
 
     Events are optional: a server that does not show them causes no trouble.
     """
 
-    def __init__(
-        self, api: Api, kinds: Iterable[ResourceKind], *, slim: Iterable[ResourceKind] = (), watch_s: int = WATCH_S
-    ) -> None:
+    def __init__(self, api: Api, kinds: Iterable[ResourceKind]) -> None:
         self.api = api
         self.changed = threading.Condition()
-        self._watch_s = watch_s
         self._reflectors: dict[ResourceKind, Informer] = {}
-        self._events = Informer(
-            api, EVENTS, selector="", keeps=_is_about_ours, most=KEPT_EVENTS, changed=self.changed, watch_s=watch_s
-        )
+        self._events = Informer(api, EVENTS, selector="", keeps=_is_about_ours, most=KEPT_EVENTS, changed=self.changed)
         self._events.start()
         for kind in kinds:
             self.add(kind)
-        for kind in slim:
-            self.add(kind, is_slim=True)
 
-    def add(self, kind: ResourceKind, *, is_slim: bool = False) -> None:
+    def add(self, kind: ResourceKind) -> None:
         """Watch one more kind; does nothing if it is already watched."""
         with self.changed:
             if kind in self._reflectors:
                 return
-            made = Informer(self.api, kind, is_slim=is_slim, changed=self.changed, watch_s=self._watch_s)
+            made = Informer(self.api, kind, changed=self.changed)
             self._reflectors[kind] = made
         made.start()
 
@@ -329,10 +245,6 @@ class NamespaceCache:
         return next((one.trouble for one in self._all() if one.trouble), "")
 
     @property
-    def requests(self) -> int:
-        return sum(one.requests for one in (self._events, *self._all()))
-
-    @property
     def changes(self) -> int:
         return sum(one.changes for one in (self._events, *self._all()))
 
@@ -342,39 +254,15 @@ class NamespaceCache:
             self.changed.wait_for(lambda: self.changes != seen, timeout_s)
             return self.changes
 
-    def wait_synced(self, timeout_s: float) -> bool:
-        """Return whether all kinds have been listed within the timeout."""
-        with self.changed:
-            return self.changed.wait_for(lambda: self.is_synced, timeout_s)
-
-    def note(self, kind: ResourceKind, document: Document) -> None:
-        """Add an object that was just created, so that readers see it before the watch delivers it."""
-        reflector = self._reflectors.get(kind)
-        if reflector is not None:
-            reflector.note(document)
-
     def all_of(self, kind: ResourceKind) -> list[Document]:
         reflector = self._reflectors.get(kind)
         return reflector.snapshot() if reflector is not None else []
 
-    def runs(self) -> set[str]:
-        return {run_id for one in self._all() for run_id in one.runs()}
-
-    def of_run(self, run_id: str) -> RunObjects:
-        objects = {one.kind.kind: one.of_run(run_id) for one in self._all()}
-        gone = {one.kind.kind: one.gone_of(run_id) for one in self._all()}
-        uids = {one["metadata"]["uid"] for held in (objects, gone) for many in held.values() for one in many}
-        return RunObjects(objects, gone, self.events(uids, f"{OURS}{run_id}"))
-
-    def events(self, uids: Iterable[str], prefix: str = "") -> list[Document]:
-        """The events about these objects, and about those whose names start with the prefix, the oldest first. For
-        objects in a Kueue queue, `queued_as` works like a uid."""
+    def events(self, uids: Iterable[str]) -> list[Document]:
+        """The events about these objects, the oldest first. For objects in a Kueue queue, `queued_as` works like a
+        uid."""
         wanted = set(uids)
-        found = []
-        for one in self._events.snapshot():
-            name = one["involvedObject"].get("name", "")
-            if not wanted.isdisjoint(topics_of(one)) or (prefix and (name == prefix or name.startswith(f"{prefix}-"))):
-                found.append(one)
+        found = [one for one in self._events.snapshot() if not wanted.isdisjoint(topics_of(one))]
         return sorted(found, key=event_time)
 
     def _all(self) -> list[Informer]:

@@ -187,14 +187,11 @@ _PASSING = re.compile(  # transient errors of registries and the network
 
 def steps_of(pod: Object) -> Iterator[Object]:
     """The statuses of its init containers, without sidecars."""
-    stay = {box.get("name") for box in (pod.get("spec") or {}).get("initContainers") or () if _stays(box)}
+    boxes = (pod.get("spec") or {}).get("initContainers") or ()
+    stay = {box.get("name") for box in boxes if box.get("restartPolicy") == "Always"}
     for one in (pod.get("status") or {}).get("initContainerStatuses") or ():
         if one.get("name") not in stay:
             yield one
-
-
-def _stays(box: Object) -> bool:
-    return box.get("restartPolicy") == "Always"
 
 
 def pod_waits(pod: Object, group: AttemptObjects) -> PendingReason:

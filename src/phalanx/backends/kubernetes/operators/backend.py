@@ -73,11 +73,6 @@ def objects(made: Plan, target: ClusterTarget) -> list[dict[str, Any]]:
     return [*found, *_gathered(order, _job(order))]
 
 
-def job_of(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The operator's job among the objects of a run; None if there is none."""
-    return next((obj for obj in found if job_kinds.operated(obj) is not None), None)
-
-
 def fitted(made: Plan, target: ClusterTarget) -> Plan:
     """The plan as the operator runs it. Idempotent. Raises CallError."""
     known = chosen(made, target)

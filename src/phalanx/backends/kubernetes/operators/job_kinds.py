@@ -6,7 +6,7 @@ As of training-operator 1.9 (MXJob: 1.8), mpi-operator 0.8 and Trainer 2.3. No o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -18,8 +18,6 @@ from phalanx.plan.model import Plan, Replica
 
 KUBEFLOW, TRAINER = "kubeflow.org", "trainer.kubeflow.org"
 REPLICA_INDEX = "training.kubeflow.org/replica-index"  # a label of the pods of training-operator and mpi-operator
-REPLICA_TYPE = "training.kubeflow.org/replica-type"
-JOB_NAME = "training.kubeflow.org/job-name"
 WORKER = "worker"
 NEVER, ON_FAILURE = "Never", "OnFailure"
 NATIVELY = "`backend: native` runs it"
@@ -129,32 +127,6 @@ def best(kind: str, cluster: Cluster) -> OperatorKind | None:
     versions = served(cluster).get(kind, ())
     found = (known for version in versions for known in OPERATED if (known.kind, known.api_version) == (kind, version))
     return next(found, None)
-
-
-def operated(obj: Mapping[str, Any]) -> OperatorKind | None:
-    """The operator kind of an object; None if it is not an operator's job."""
-    found = (known for known in OPERATED if (known.kind, known.api_version) == (obj.get("kind"), obj.get("apiVersion")))
-    return next(found, None)
-
-
-def templates_of(obj: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every pod template in an object: those of Jobs, of operators' jobs, and the overrides of a TrainJob."""
-    spec = obj.get("spec") or {}
-    known = operated(obj)
-    if known is not None and known.specs is not None:
-        yield from (replicas["template"] for replicas in spec[known.specs].values())
-    elif known is not None:
-        for patch in spec.get("runtimePatches") or ():
-            for job in patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]:
-                yield job["template"]["spec"]["template"]
-    elif obj.get("kind") == "Job":
-        yield spec["template"]
-
-
-def set_label(obj: dict[str, Any], key: str, value: str) -> None:
-    """Set a label on the object and on all pods that it creates."""
-    for labelled in (obj, *templates_of(obj)):
-        labelled.setdefault("metadata", {}).setdefault("labels", {})[key] = value
 
 
 def job_name(made: Plan) -> str:

@@ -61,7 +61,7 @@ def place_json(made: Plan, target: ClusterTarget, tables: AddressTables, *, yiel
         "courier": courier(target),
         "server": target.settings.server,
         "run_folder": RUN_AT,
-        "code": code_of(made, target),
+        "code": volumes.code(made, target)._asdict(),  # a bundle too large for an object comes from the server instead
         "outputs": tables.path["outputs"],
         "data": {of.partition("/")[2]: at for of, at in tables.path.items() if of.startswith("data/")},
         "yields": sorted(yields),
@@ -97,12 +97,6 @@ def without_courier(content: str) -> str:
     return json.dumps({**json.loads(content), "courier": "none"}, indent=1) + "\n"
 
 
-def code_of(made: Plan, target: ClusterTarget) -> dict[str, Any]:
-    """The source of the code in the pods, and the working directory; without one, the image's applies. A bundle that is
-    too large for an object is fetched from the server instead."""
-    return volumes.code(made, target)._asdict()
-
-
 def steps_of(made: Plan, target: ClusterTarget) -> tuple[str, ...]:
     """The steps that an init container runs; none if an image is built from them."""
     if made.build is None or target.settings.registry is not None:
@@ -123,30 +117,28 @@ def _without(variables: Mapping[str, Any], left_out: Collection[str]) -> dict[st
     return {name: value for name, value in variables.items() if name not in left_out}
 
 
-def secrets_of(made: Plan, tables: AddressTables | None = None) -> dict[str, str]:
+def secrets_of(made: Plan) -> dict[str, str]:
     """The values of variables that look secret, by the keys of the run's Secret: the variable's name or, for replicas
     that differ, `<replica>.<name>` of the first with that value."""
     secret_names = pods.hidden(made)
-    found = {name: _text(made, made.shared[name], tables) for name in made.shared if name in secret_names}
+    found = {name: _text(made.shared[name]) for name in made.shared if name in secret_names}
     seen: set[tuple[str, str]] = set()
     for replica in made.replicas:
         if replica.local:
             continue  # it has the variables of the first process
         for name in secret_names.intersection(replica.environment):
-            text = _text(made, replica.environment[name], tables)
+            text = _text(replica.environment[name])
             if found.setdefault(name, text) != text and (name, text) not in seen:
                 seen.add((name, text))
                 found[f"{replica.name}.{name}"] = text
     return found
 
 
-def own_secrets(
-    made: Plan, replica: Replica, secrets: Mapping[str, str], tables: AddressTables | None = None
-) -> list[dict[str, Any]]:
+def own_secrets(made: Plan, replica: Replica, secrets: Mapping[str, str]) -> list[dict[str, Any]]:
     """Variables of a container whose replica has secrets that differ from the run's."""
     own = []
     for name, value in replica.environment.items():
-        if name not in secrets or secrets[name] == (text := _text(made, value, tables)):
+        if name not in secrets or secrets[name] == (text := _text(value)):
             continue
         key = next(key for key in secrets if secrets[key] == text and key.endswith(f".{name}"))
         reference = {"name": names.base(made), "key": key, "optional": True}
@@ -154,10 +146,8 @@ def own_secrets(
     return own
 
 
-def _text(made: Plan, value: Value, tables: AddressTables | None) -> str:
-    if isinstance(value, str) or tables is None:
-        return value if isinstance(value, str) else ""
-    return tables.text(made, value)
+def _text(value: Value) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def secret(made: Plan, keys: Collection[str]) -> dict[str, Any]:

@@ -39,45 +39,20 @@ class PolyaxonHTTPError(PolyaxonClientException):
         return f"{self.status_code} on {self.endpoint}."
 
 
-class BadRequestError(PolyaxonHTTPError):
-    status_code = 400
+def _error(name: str, code: int) -> type[PolyaxonHTTPError]:
+    return type(name, (PolyaxonHTTPError,), {"status_code": code, "__module__": __name__})
 
 
-class AuthenticationError(PolyaxonHTTPError):
-    status_code = 401
-
-
-class AuthorizationError(PolyaxonHTTPError):
-    status_code = 403
-
-
-class NotFoundError(PolyaxonHTTPError):
-    status_code = 404
-
-
-class OverLimitError(PolyaxonHTTPError):
-    status_code = 429
-
-
-class ServerError(PolyaxonHTTPError):
-    status_code = 500
-
-
-class BadGatewayError(PolyaxonHTTPError):
-    status_code = 502
-
-
-class ServiceUnavailableError(PolyaxonHTTPError):
-    status_code = 503
-
-
-class GatewayTimeoutError(PolyaxonHTTPError):
-    status_code = 504
-
-
-class SSLHandshakeError(PolyaxonHTTPError):
-    status_code = 525
-
+BadRequestError = _error("BadRequestError", 400)
+AuthenticationError = _error("AuthenticationError", 401)
+AuthorizationError = _error("AuthorizationError", 403)
+NotFoundError = _error("NotFoundError", 404)
+OverLimitError = _error("OverLimitError", 429)
+ServerError = _error("ServerError", 500)
+BadGatewayError = _error("BadGatewayError", 502)
+ServiceUnavailableError = _error("ServiceUnavailableError", 503)
+GatewayTimeoutError = _error("GatewayTimeoutError", 504)
+SSLHandshakeError = _error("SSLHandshakeError", 525)
 
 ERRORS_MAPPING: dict[str | int | None, type[PolyaxonClientException]] = {
     "base": PolyaxonClientException,

@@ -12,6 +12,7 @@ from phalanx import tracking
 from .. import settings
 from ..client import PolyaxonClient
 from ..exceptions import PolyaxonClientException
+from . import paths
 from .environment import code_reference, run_environment
 from .guards import check_no_op, check_offline, say_once
 from .paths import get_base_outputs_path, get_outputs_path, read_json
@@ -46,7 +47,8 @@ class BaseTracker:
         track_env: bool = True,
         outputs_store: Any = None,
     ) -> None:
-        """Raises PolyaxonClientException outside of a run, when no project is named."""
+        """Subclasses add arguments of their own after `project`. Raises PolyaxonClientException outside of a run, when
+        no project is named."""
         self.project = project
         self.client = client
         self.track_logs = track_logs
@@ -81,10 +83,10 @@ class BaseTracker:
         self.project_name = name
 
     def _kept(self) -> Any:
-        """The run that records. Before `create()`, None with a warning."""
+        """The run that records. Before `create()`, one that records nothing, with a warning."""
         if self.run is None:
             say_once(f"a {type(self).__name__} records nothing before its `create()`")
-        return self.run
+        return self.run or tracking.nowhere()
 
     @check_no_op
     def _begin(self, name: str | None, tags: Any, description: str | None, base_outputs_path: str | None) -> None:
@@ -119,7 +121,7 @@ class BaseTracker:
     @check_no_op
     def get_entity_data(self) -> None:
         run = self._kept()
-        self._entity_data = run and {"id": run.id, "project": run.project, "last_status": self.last_status}
+        self._entity_data = self.run and {"id": run.id, "project": run.project, "last_status": self.last_status}
 
     get_data = get_entity_data  # the name of 0.4.0
 
@@ -130,8 +132,6 @@ class BaseTracker:
         """Inside a run the scheduler owns the status: there it is only recorded as an event."""
         run = self._kept()
         self.last_status = status
-        if run is None:
-            return
         if status in FINAL and not run.is_managed:
             run.finish(status, "\n".join(part for part in (message, traceback) if part))
         elif message or traceback or status != "running":
@@ -191,82 +191,65 @@ class BaseTracker:
         self.log_artifacts(dirname)
 
     def _store(self) -> Any:
-        return OutputsStore(self._kept()) if self.outputs_store is None else self.outputs_store
+        if self.outputs_store is None:
+            self._kept()  # warns before `create()`
+        return OutputsStore(self.run) if self.outputs_store is None else self.outputs_store
 
     # what is known of the run --------------------------------------------------------------------------------------
 
     @check_offline
     def log_params(self, reset: bool = False, **params: Any) -> None:
         run = self._kept()
-        if run is not None and reset:
+        if reset:
             run.note("params", lambda: {"values": {}, "reset": True})
-        if run is not None:
-            run.params(params)
+        run.params(params)
 
     @check_offline
     def log_tags(self, tags: Any, reset: bool = False) -> None:
         run = self._kept()
         words = [word.strip() for tag in ([tags] if isinstance(tags, str) else tags or ()) for word in tag.split(",")]
-        if run is not None and reset:
+        if reset:
             run.note("tags", lambda: {"set": []})
-        if run is not None:
-            run.tags(*filter(None, words))
+        run.tags(*filter(None, words))
 
     @check_offline
     def log_data_ref(self, data: Any, data_name: str = "data", reset: bool = False) -> None:  # noqa: ARG002
         """Record a digest of the data's text, as Polyaxon does, so that old and new runs compare."""
-        run = self._kept()
-        if run is not None:
-            text = str(data)
-            digest = hashlib.md5(text.encode("utf-8", "replace")).hexdigest()[: settings.HASH_LENGTH]  # noqa: S324
-            run.dataset(str(data_name), uri=text if isinstance(data, str) else None, digest=digest)
+        text = str(data)
+        digest = hashlib.md5(text.encode("utf-8", "replace")).hexdigest()[: settings.HASH_LENGTH]  # noqa: S324
+        self._kept().dataset(str(data_name), uri=text if isinstance(data, str) else None, digest=digest)
 
     @check_offline
     def log_run_env(self) -> None:
-        run = self._kept()
-        if run is not None:
-            run.text("run_env", run_environment())
+        self._kept().text("run_env", run_environment())
 
     @check_offline
     def log_code_ref(self) -> None:
-        run = self._kept()
-        code = code_reference() if run is not None else {}
+        run, code = self._kept(), code_reference()
         if code:
             run.describe(commit=code.pop("commit"))
             run.labels({f"git.{name}": value for name, value in code.items()})
 
     @check_offline
     def log_backend(self, backend: str) -> None:
-        self._label(backend=backend)
+        self._kept().labels(backend=backend)
 
     @check_offline
     def log_build(self, build_id: Any = None) -> None:
-        self._label(build=build_id)
-
-    def _label(self, **labels: Any) -> None:
-        run = self._kept()
-        if run is not None:
-            run.labels(labels)
+        self._kept().labels(build=build_id)
 
     @check_offline
     def set_name(self, name: str) -> None:
-        self._describe(name=name)
+        self._kept().describe(name=name)
 
     @check_offline
     def set_description(self, description: str) -> None:
-        self._describe(description=description)
-
-    def _describe(self, **values: Any) -> None:
-        run = self._kept()
-        if run is not None:
-            run.describe(**values)
+        self._kept().describe(description=description)
 
     @check_offline
     def send_logs(self, log_line: Any) -> None:
         """Add lines to the run's log; what is printed is already there."""
-        run = self._kept()
-        if run is not None:
-            run.text("logs", log_line if isinstance(log_line, str) else "\n".join(map(str, log_line)))
+        self._kept().text("logs", log_line if isinstance(log_line, str) else "\n".join(map(str, log_line)))
 
     def __getattr__(self, name: str) -> NoReturn:
         known = sorted(word for word in dir(type(self)) if not word.startswith("_") and word not in ("run",))
@@ -274,3 +257,26 @@ class BaseTracker:
             f"`{name}` is not in the {type(self).__name__} of Polyaxon 0.x, which has {', '.join(known)};"
             " `from phalanx import tracking` has more"
         )
+
+
+class PathReader:
+    """The paths and the log level of a run, which experiments and jobs read."""
+
+    run: Any
+
+    @check_no_op
+    def get_outputs_path(self) -> Any:
+        is_own = self.run is not None and not settings.IS_MANAGED
+        return self.run.outputs if is_own else paths.get_outputs_path()
+
+    @check_no_op
+    def get_log_level(self) -> Any:
+        return paths.get_log_level()
+
+    @staticmethod
+    def get_data_paths() -> Any:
+        return paths.get_data_paths()
+
+    @staticmethod
+    def get_outputs_refs_paths() -> Any:
+        return paths.get_outputs_refs_paths()

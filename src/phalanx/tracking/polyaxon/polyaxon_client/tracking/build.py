@@ -34,13 +34,11 @@ class BuildJob(BaseJob):
         self._begin(name, tags, description, None)
         self.job_id = self._new_id()
         if self.run is not None and backend:
-            self._label(backend=backend)
+            self.run.labels(backend=backend)
         if self.run is not None and content:
             self.run.text("polyaxonfile", content)
         return self
 
     @check_offline
     def log_dockerfile(self, dockerfile: str) -> None:
-        run = self._kept()
-        if run is not None:
-            run.text("dockerfile", dockerfile)
+        self._kept().text("dockerfile", dockerfile)

@@ -8,27 +8,19 @@ from typing import Any
 
 from .. import settings
 from . import paths
-from .base import BaseTracker
+from .base import BaseTracker, PathReader
 from .guards import check_no_op, check_offline
 
 
-class Experiment(BaseTracker):
+class Experiment(PathReader, BaseTracker):
     experiment_id: Any = None
     group_id: Any = None
     experiment: Any = None
 
     def __init__(
-        self,
-        project: str | None = None,
-        experiment_id: Any = None,
-        group_id: Any = None,
-        client: Any = None,
-        track_logs: bool = True,
-        track_code: bool = True,
-        track_env: bool = True,
-        outputs_store: Any = None,
+        self, project: str | None = None, experiment_id: Any = None, group_id: Any = None, *others: Any, **options: Any
     ) -> None:
-        super().__init__(project, client, track_logs, track_code, track_env, outputs_store)
+        super().__init__(project, *others, **options)
         self.experiment_id = experiment_id if self.run is None else self.run.id
         self.group_id = group_id
 
@@ -53,7 +45,7 @@ class Experiment(BaseTracker):
         labels = {"backend": backend, "build": build_id, "group": self.group_id}
         given = {key: value for key, value in labels.items() if value is not None}
         if self.run is not None and given:
-            self._label(**given)
+            self.run.labels(**given)
         if self.run is not None and (content or config):
             self.run.text("polyaxonfile", content or config)
         return self
@@ -62,8 +54,6 @@ class Experiment(BaseTracker):
     def log_metrics(self, **metrics: Any) -> None:
         """A whole-number `step` is the step of the other metrics, as in Polyaxon's dashboard."""
         run = self._kept()
-        if run is None:
-            return
         step: Any = metrics.get("step")
         if len(metrics) > 1 and _is_step(step):
             run.log({name: value for name, value in metrics.items() if name != "step"}, step=int(step))
@@ -72,7 +62,7 @@ class Experiment(BaseTracker):
 
     @check_offline
     def log_framework(self, framework: str) -> None:
-        self._describe(framework=framework)
+        self._kept().describe(framework=framework)
 
     @staticmethod
     def get_cluster_def() -> Any:
@@ -110,23 +100,6 @@ class Experiment(BaseTracker):
     @classmethod
     def get_declarations(cls) -> Any:
         return cls.get_params()
-
-    @check_no_op
-    def get_outputs_path(self) -> Any:
-        is_own = self.run is not None and not settings.IS_MANAGED
-        return self.run.outputs if is_own else paths.get_outputs_path()
-
-    @check_no_op
-    def get_log_level(self) -> Any:
-        return paths.get_log_level()
-
-    @staticmethod
-    def get_data_paths() -> Any:
-        return paths.get_data_paths()
-
-    @staticmethod
-    def get_outputs_refs_paths() -> Any:
-        return paths.get_outputs_refs_paths()
 
 
 def _is_step(value: Any) -> bool:

@@ -18,17 +18,8 @@ class Group(BaseTracker):
     base_outputs_path: str | None = None
     tags: Any = None
 
-    def __init__(
-        self,
-        project: str | None = None,
-        group_id: Any = None,
-        client: Any = None,
-        track_logs: bool = True,
-        track_code: bool = True,
-        track_env: bool = True,
-        outputs_store: Any = None,
-    ) -> None:
-        super().__init__(project, client, track_logs, track_code, track_env, outputs_store)
+    def __init__(self, project: str | None = None, group_id: Any = None, *others: Any, **options: Any) -> None:
+        super().__init__(project, *others, **options)
         self.group_id = group_id
 
     @check_no_op
