@@ -126,7 +126,7 @@ def _values(name: str, node: Node, findings: Diagnostics) -> Any:
     if not node.elements:
         findings.error(node, f"expected a list of values, found {describe(node)}")
         return INVALID
-    return Dimension(name, "values", values=freeze(node.plain()))
+    return Dimension(name, "values", values=freeze(node.written()))
 
 
 def _weighted(name: str, node: Node, findings: Diagnostics) -> Any:
@@ -138,7 +138,7 @@ def _weighted(name: str, node: Node, findings: Diagnostics) -> Any:
             hint = "write `[[a, 0.2], [b, 0.8]]`"
             findings.error(pair, "expected `[value, probability]`, with a probability from 0 to below 1", hint)
             return INVALID
-        values.append(items[0].plain())
+        values.append(items[0].written())
         weights.append(float(weight))
     if not values or sum(weights) > 1 + 1e-9:
         findings.error(node, "expected a list of `[value, probability]` whose probabilities sum to at most 1")
