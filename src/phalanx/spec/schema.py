@@ -230,9 +230,9 @@ def _one_base(values: dict[str, Any], node: Node, findings: Diagnostics) -> None
     if len(named) > 1:
         said = " and ".join(f"`{key}`" for key in named)
         findings.error(node.get(named[1]) or node, f"{said} exclude each other", "keep one", at_key=True)
-    image = values.get("image")
-    if image is not None:
-        _image_name(image, node.get("image") or node, findings)
+    image, where = values.get("image"), node.get("image")
+    if image is not None and where is not None and not where.poisoned:
+        _image_name(image, where, findings)
 
 
 def _image_name(image: str, node: Node, findings: Diagnostics) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from phalanx.spec.model import Spec, thaw_written
 from phalanx.spec.scalars import WrittenBool, WrittenFloat, WrittenInt, WrittenNull, WrittenScalar, resolve_plain
 from phalanx.spec.schema import sections
 
+_EXPONENT = re.compile(r"[-+]?[0-9][0-9_.]*[eE][-+]?[0-9]+\Z")  # a number in YAML 1.2, whatever its length
 _BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -22,8 +24,9 @@ class _Dumper(_BaseDumper):  # type: ignore[misc]
 
 
 def _text(dumper: Any, text: str) -> Any:
-    """In quotes, where we would read something else than a text without them."""
-    style = "|" if "\n" in text else "'" if text == "<<" or not isinstance(resolve_plain(text or "x"), str) else None
+    """In quotes, where we or another reader of YAML would read something else than a text without them."""
+    is_text = text != "<<" and not _EXPONENT.match(text) and isinstance(resolve_plain(text or "x"), str)
+    style = "|" if "\n" in text else None if is_text else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

@@ -575,9 +575,11 @@ def _as_data(
     left_out: Sequence[tuple[Choice, str]],
     target: Path | None,
 ) -> dict[str, Any]:
+    from phalanx.spec.model import thaw
+
     return {
         **found.as_data(),
         "left_out": [{"choice": dict(choice), "why": why} for choice, why in left_out],
-        "environment": None if document is None else document.get("environment", {}),
+        "environment": None if document is None else thaw(document.get("environment", {})),
         "written": None if target is None else str(target),
     }
