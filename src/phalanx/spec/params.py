@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from phalanx.spec.model import Variable, thaw, thaw_written
+from phalanx.spec.model import Variable, freeze, thaw, thaw_written
 from phalanx.spec.scalars import WrittenScalar, plain_scalar, resolve_plain, scalar_text, written
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.templates import REFERENCE, Renderer, is_template, names_in
@@ -195,6 +195,17 @@ def take_declared_text(variable: Variable, node: Node) -> None:
     for item in node.elements or () if variable.is_list else (node,):
         if _is_text(variable, item.value):
             item.value, item.text = item.take_text(), None
+
+
+def take_declared_texts(values: dict[str, Any], node: Node) -> None:
+    """Read numbers in the default and the options of a declared input of text as their characters."""
+    variable = Variable(**{"name": "", **values})
+    for key in ("default", "options"):
+        child = node.get(key)
+        if child is not None and key in values:
+            for item in child.elements or () if key == "options" else (child,):
+                take_declared_text(variable, item)
+            values[key] = freeze(child.written())
 
 
 def type_fault(variable: Variable, value: Any) -> str | None:

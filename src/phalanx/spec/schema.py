@@ -45,7 +45,6 @@ NAMES = ListOf(TextShape(numbers=True, what="a name"))
 REFS = ListOf(TextShape(pattern=r"[a-zA-Z0-9_][-.a-zA-Z0-9_]*\Z", what="a name of letters, digits, `-`, `_` and `.`"))
 LABELS = MapOf(as_text=True)
 _ANY_VALUE = Anything(written=True)
-_ANY_VALUES = ListOf(_ANY_VALUE)
 INPUT_TYPES = (
     "int", "float", "str", "bool", "dict", "dict_of_dicts", "list", "uri", "auth",
     "path", "gcs_path", "s3_path", "azure_path", "metric", "metadata",
@@ -281,36 +280,20 @@ LOGGING = RecordShape(
 )
 
 
-def _take_declared_texts(values: dict[str, Any], node: Node) -> None:
-    """Read numbers in the default and the options of an input of text as their characters."""
-    from phalanx.spec.params import take_declared_text
+def _default_fault(values: dict[str, Any], node: Node) -> str | None:
+    from phalanx.spec.params import take_declared_texts, type_fault
 
-    variable = Variable(**{"name": "", **values})
-    default, options = node.get("default"), node.get("options")
-    if "default" in values and default is not None:
-        take_declared_text(variable, default)
-        values["default"] = _ANY_VALUE.read(default, Diagnostics())
-    if "options" in values and options is not None:
-        for option in options.elements or ():
-            take_declared_text(variable, option)
-        values["options"] = _ANY_VALUES.read(options, Diagnostics())
-
-
-def _default_fault(values: dict[str, Any]) -> str | None:
-    from phalanx.spec.params import type_fault
-
+    take_declared_texts(values, node)
     if values.get("default") is None or "name" not in values:
         return None
     return type_fault(Variable(**values), thaw(values["default"]))
 
 
 def _variable(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
-    if values.get("type") == "str":
-        _take_declared_texts(values, node)
     if node.get("default") is not None and not values.get("is_optional"):
         hint = "add `is_optional: true`"
         findings.error(node.get("default") or node, "only an optional input can have a default", hint, at_key=True)
-    fault = _default_fault(values)
+    fault = _default_fault(values, node)
     if fault:
         findings.error(node.get("default") or node, f"invalid default: {fault}")
     if values.get("is_flag") and values.get("type") != "bool":
@@ -327,7 +310,7 @@ VARIABLE = RecordShape(
         "is_optional": Field(Boolean(), "A value is not required."),
         "is_list": Field(Boolean(), "The value is a list of that type."),
         "is_flag": Field(Boolean(), "Requires `type: bool`. Renders as `--name` if true, else as nothing."),
-        "options": Field(_ANY_VALUES, "The allowed values."),
+        "options": Field(ListOf(_ANY_VALUE), "The allowed values."),
     },
     Variable,
     _variable,
