@@ -6,10 +6,12 @@ import json
 import os
 import stat
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.cli.running import Answer, called, is_silent_about_itself, quick
 from tests.cli.samples import ALL, GROUP, HEAD, MODERN, PIPELINE
@@ -289,3 +291,52 @@ def test_a_param_that_is_not_text_leaves_no_half_a_job(tmp_path: Path) -> None:
     assert answer.code == 2
     assert is_silent_about_itself(answer)
     assert not (tmp_path / "job").exists()
+
+
+# the characters of the file --------------------------------------------------------------------------------------
+
+
+WRITTEN = """\
+version: 1
+kind: experiment
+framework: pytorch
+params: {commit: 0123456, lr: 1e-3, hash: 1234e56, answer: yes}
+environment:
+  env_vars: [[REVISION, 1234e56], [NO, 0x1F], [DAY, 2024-01-01], [ON, off]]
+  labels: {revision: 0123456, hash: 1234e56, answer: on}
+  replicas: {n_workers: 1}
+build: {image: "python:3.11", commit: 1234e56}
+run: {cmd: "git checkout {{ commit }} {{ hash }} {{ extra }} && train --lr={{ lr }} --answer={{ answer }}"}
+"""
+COMMAND = "git checkout 0123456 1234e56 12e4567 && train --lr=1e-3 --answer=yes"
+VARIABLES = {"REVISION": "1234e56", "NO": "0x1F", "DAY": "2024-01-01", "ON": "off"}
+
+
+@pytest.mark.parametrize("backend", ["local", "slurm", "kubernetes", "kubeflow"])
+def test_a_job_of_every_backend_has_the_characters_of_the_file(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    offer = ["--assume", "training-operator=1.8"] if backend.startswith("kube") else []
+    answer = planned(WRITTEN, "-P", "extra=12e4567", "--on", backend, "-o", "job", *offer)
+    assert answer.code == 0, answer.err
+    if not offer:
+        made = json.loads((tmp_path / "job" / "plan.json").read_bytes())
+        assert all(replica["argv"][-1] == COMMAND for replica in made["replicas"])
+        assert all(VARIABLES.items() <= replica["environment"].items() for replica in made["replicas"])
+        return
+    manifests = (tmp_path / "job" / "manifests.yaml").read_text()
+    assert COMMAND in manifests
+    maps = list(_maps(list(yaml.safe_load_all(manifests))))
+    variables = [item for pod in maps if "containers" in pod for item in pod["containers"][0].get("env", ())]
+    assert VARIABLES.items() <= {item["name"]: item.get("value") for item in variables}.items()
+    labels = [found["labels"].items() for found in maps if "labels" in found]
+    assert any({"revision": "0123456", "hash": "1234e56", "answer": "on"}.items() <= items for items in labels)
+
+
+def _maps(data: Any) -> Iterator[dict[str, Any]]:
+    """All maps in plain data."""
+    if isinstance(data, dict):
+        yield data
+    for item in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from _maps(item)

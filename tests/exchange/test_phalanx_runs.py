@@ -212,6 +212,15 @@ def test_no_variable_of_the_environment_goes_out(target: Target, tmp_path: Path)
     assert b"cmd: x" in (tmp_path / "out" / ID / "spec.yml").read_bytes()
 
 
+def test_an_exported_file_keeps_the_characters_of_its_scalars(target: Target, tmp_path: Path) -> None:
+    a_run(target.home, target.store)
+    lines = "params:\n  commit: 0123456\n  lr: 1e-3\n  id: '007'\n  answer: yes\n"
+    (target.run_folder(ID) / "spec.yml").write_text(f"version: 1\n{lines}environment:\n  env_vars:\n  - [A, s3cr3t]\n")
+    exported(target, tmp_path / "out")
+    text = (tmp_path / "out" / ID / "spec.yml").read_text()
+    assert text == f"version: 1\n{lines}environment: {{}}\n"
+
+
 def test_artifacts_can_be_left_behind(target: Target, tmp_path: Path) -> None:
     a_run(target.home, target.store)
     exported(target, tmp_path / "out", with_files=False)

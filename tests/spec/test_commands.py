@@ -78,7 +78,7 @@ def test_a_command_of_nothing_is_none(value: str) -> None:
         ("'{{ n }}'", "'5'"),
         ("run {{ n }}  {{ t }}", "run 5 a b"),
         ("{{ t }}", "a b"),
-        ("{{ f }}", "0.001"),
+        ("{{ f }}", "1e-3"),
     ],
 )
 def test_templates_of_a_command_give_text(template: str, command: str) -> None:

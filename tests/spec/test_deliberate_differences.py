@@ -134,6 +134,23 @@ def test_a_quoted_number_stays_text_and_an_unquoted_exponent_is_a_number() -> No
     assert spec.params == {"a": "1", "b": "1", "c": 0.001}
 
 
+def test_a_number_in_a_command_has_the_characters_of_the_file() -> None:
+    text = "params: {a: 0123456, b: 1e-3, c: yes, d: 1234e56, e: 12e4567, f: true}\n"
+    command = "{{ a }} {{ b }} {{ c }} {{ d }} {{ e }} {{ f }}"
+    spec = load_text(EXPERIMENT + text + f"run: {{cmd: '{command}'}}\n")
+    assert spec.command == "0123456 1e-3 yes 1234e56 12e4567 True"
+    assert spec.params == {"a": 42798, "b": 0.001, "c": True, "d": "1234e56", "e": "12e4567", "f": True}
+
+
+def test_a_date_is_text() -> None:
+    assert load_text(EXPERIMENT + "params: {day: 2024-01-01}\n").params == {"day": "2024-01-01"}
+
+
+def test_a_number_for_an_input_of_text_is_its_characters() -> None:
+    text = "inputs: [{name: id, type: str}]\nparams: {id: 0123}\n"
+    assert load_text(EXPERIMENT + text).params == {"id": "0123"}
+
+
 def test_a_range_with_colons_is_a_range_not_a_number_of_base_60() -> None:
     search = load_text(GROUP + "hptuning: {matrix: {a: {range: 1:10:2}}}\n").search
     assert search is not None

@@ -250,14 +250,57 @@ def test_hyperband_gives_its_resource_to_the_templates() -> None:
     search = _search(text)
     assert search.algorithm == "hyperband"
     assert search.settings["metric"] == {"name": "loss", "optimization": "minimize"}
-    assert first_values(search) == {"epochs": 81, "a": 0}
-    assert load_text(text).command == "x 0 81"
+    assert first_values(search) == {"epochs": 1, "a": 0}
+    assert load_text(text).command == "x 0 1"
 
 
 def test_the_resource_of_hyperband_is_a_float_unless_said() -> None:
     search = _search(_group("{uniform: '0:1'}", HYPERBAND.replace(", type: int", "")))
-    assert first_values(search)["epochs"] == 81.0
+    assert first_values(search)["epochs"] == 1.0
     assert isinstance(first_values(search)["epochs"], float)
+
+
+@pytest.mark.parametrize(
+    ("max_iter", "eta", "kind", "first"),
+    [(81, 3, "int", 1), (243, 3, "int", 1), (1000, 10, "float", 1.0), (10, 3, "float", 10 / 9), (10, 3, "int", 1),
+     (1, 2, "int", 1), (100, 1.5, "int", 1),
+     (10**9, 1.0000001, "int", 1)],
+)  # fmt: skip
+def test_the_preview_of_hyperband_is_a_run_of_its_first_round(
+    max_iter: int, eta: float, kind: str, first: float
+) -> None:
+    text = HYPERBAND.replace("max_iter: 81, eta: 3", f"max_iter: {max_iter}, eta: {eta}").replace("int", kind)
+    assert first_values(_search(_group("{uniform: '0:1'}", text)))["epochs"] == pytest.approx(first)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "value"),
+    [
+        ("{uniform: '0.5:1'}", 0.5), ("{loguniform: '-3:-1'}", math.exp(-3)), ("{normal: '2:1'}", 2),
+        ("{lognormal: '-2:1'}", math.exp(-2)), ("{quniform: '3:10:2'}", 2), ("{qloguniform: '2:3:0.5'}", 7.0),
+        ("{qnormal: '7:1:2'}", 6), ("{qlognormal: '1:1:0.5'}", 2.5), ("{quniform: '3:10:0'}", 3),
+    ],
+)  # fmt: skip
+def test_the_preview_of_a_distribution_is_one_of_its_values(dimension: str, value: float) -> None:
+    search = _search(_group(dimension, "random_search: {n_experiments: 2}"))
+    assert first_values(search)["a"] == pytest.approx(value)
+
+
+@pytest.mark.parametrize("dimension", ["{loguniform: '0:1000'}", "{lognormal: '1000:1'}", "{qloguniform: '1:800:2'}"])
+def test_exponents_beyond_the_floating_point_range_are_a_fault(dimension: str) -> None:
+    assert "takes exponents of e: at most 700" in error_of(_group(dimension)).message
+
+
+@pytest.mark.parametrize(
+    ("dimension", "values"),
+    [
+        ("{geomspace: '1:1000:4'}", (1.0, 10.0, 100.0, 1000.0)), ("{geomspace: '0.001:0.1:3'}", (0.001, 0.01, 0.1)),
+        ("{geomspace: '3:7:2'}", (3.0, 7.0)), ("{geomspace: '3:7:1'}", (3.0,)),
+        ("{logspace: '-5:-1:5'}", (1e-05, 0.0001, 0.001, 0.01, 0.1)),
+    ],
+)  # fmt: skip
+def test_a_space_ends_exactly_where_it_says(dimension: str, values: tuple[float, ...]) -> None:
+    assert _dimension(dimension).values == values
 
 
 def test_bayesian_optimisation_comes_through() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from phalanx.spec.params import parse_value
+from phalanx.spec.scalars import plain_scalar
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from tests.spec.helpers import (
     CPU_S,
@@ -102,7 +103,7 @@ def test_the_output_of_another_run_is_filled_in_when_this_one_starts(entity: str
 )  # fmt: skip
 def test_a_value_of_the_command_line_is_typed_as_in_a_file(text: str, value: Any) -> None:
     assert parse_value(text) == value
-    assert type(parse_value(text)) is type(value)
+    assert type(plain_scalar(parse_value(text))) is type(value)
 
 
 @pytest.mark.parametrize("text", ["{1, 2}", "(1+2j)", "[b'a']", "[...]", "[{1}]", "{'a': b'x'}"])
@@ -150,7 +151,7 @@ def _inputs(declaration: str, params: str = "{}") -> str:
     ("kind", "good", "bad"),
     [
         ("int", "3", "3.5"), ("int", "-3", "true"), ("float", "3.5", "text"), ("float", "3", "true"),
-        ("metric", "0.5", "text"), ("str", "text", "3"), ("bool", "true", "1"), ("list", "[1]", "1"),
+        ("metric", "0.5", "text"), ("str", "text", "[3]"), ("bool", "true", "1"), ("list", "[1]", "1"),
         ("dict", "{b: 1}", "[1]"), ("dict_of_dicts", "{b: {c: 1}}", "{b: 1}"), ("uri", "http://x", "3"),
         ("auth", "{user: x}", "3"), ("metadata", "{b: 1}", "text"), ("path", "/x", "3"), ("s3_path", "s3://x", "3"),
         ("gcs_path", "gs://x", "[1]"), ("azure_path", "wasb://x", "3"),

@@ -226,7 +226,7 @@ def test_an_unknown_key_is_told_with_its_place_and_what_was_meant(
         ("params: [1]\n", (3, 9), "params", "expected a map, found a list"),
         ("name: a b\n", (3, 7), "name", "expected a name of letters, digits, `-` and `_`, found the text `a b`"),
         ("tags: {a: 1}\n", (3, 7), "tags", "expected a list (of text), found a map"),
-        ("tags: [a, true]\n", (3, 11), "tags[1]", "expected text, found `true`"),
+        ("description: true\n", (3, 14), "description", "expected text, found `true`"),
         ("logging: {level: loud}\n", (3, 18), "logging.level",
          "expected one of DEBUG, INFO, WARN, ERROR, FATAL, found the text `loud`"),
         ("environment: {max_restarts: -1}\n", (3, 29), "environment.max_restarts",

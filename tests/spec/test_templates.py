@@ -388,3 +388,8 @@ def test_an_operation_is_refused_before_it_is_too_large(operator: str, left: Any
 def test_what_people_really_write_is_not_refused(template: str) -> None:
     params = "params: {n: 3, name: abc, lr: 0.1234, sizes: [1, 2]}\n"
     assert errors_of(run_command(template, params)) == ()
+
+
+@pytest.mark.parametrize("image", ["{{ x", "{{ missing }}"])
+def test_a_broken_template_of_an_image_is_reported_once(image: str) -> None:
+    assert error_of(f"{EXPERIMENT}build: {{image: '{image}'}}\n").path == "build.image"

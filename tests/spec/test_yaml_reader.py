@@ -10,8 +10,9 @@ import pytest
 
 from phalanx.errors import SpecErrors
 from phalanx.spec import load
+from phalanx.spec.scalars import resolve_plain
 from phalanx.spec.tree import Node
-from phalanx.spec.yaml_reader import MAX_BYTES, MAX_DEPTH, MAX_NODES, decode, describe, read, resolve_plain
+from phalanx.spec.yaml_reader import MAX_BYTES, MAX_DEPTH, MAX_NODES, decode, describe, read
 from tests.spec.helpers import (
     CPU_S,
     EXPERIMENT,

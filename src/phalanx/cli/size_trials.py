@@ -36,6 +36,7 @@ from phalanx.plan.framework_checks import load
 from phalanx.scheduler.capacity import excess, requested_by, this_machine
 from phalanx.scheduler.runner import TURN_S, SchedulerRunner
 from phalanx.spec import Kind, quantities
+from phalanx.spec.model import thaw
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.stored_plan import NO_AMOUNT, ResourceAmount, decode_plan
@@ -449,6 +450,6 @@ def result_data(
     return {
         **found.as_data(),
         "left_out": [{"choice": dict(choice), "why": why} for choice, why in left_out],
-        "environment": None if document is None else document.get("environment", {}),
+        "environment": None if document is None else thaw(document.get("environment", {})),
         "written": None if target is None else str(target),
     }

@@ -105,11 +105,11 @@ class Exporter:
     def _write_spec(self, path: Path, target: Path) -> None:
         try:
             text = safe_files.read_bytes(path, path.parent, MAX_SPEC)
-            spec = _without_variables(yaml.load(text, Loader=Loader), [MAX_NODES])  # noqa: S506 - a safe one
+            spec = _without_variables(yaml.compose(text, Loader=Loader), [MAX_NODES])
         except (OSError, FileRefused, yaml.YAMLError, ValueError, RecursionError):
             self.losses.add("files of runs that could not be read", example=path.parent.name)
             return
-        safe_files.write(target, yaml.safe_dump(spec, sort_keys=False, allow_unicode=True).encode())
+        safe_files.write(target, yaml.serialize(spec, Dumper=yaml.SafeDumper, allow_unicode=True).encode())
 
     def _write_metrics(self, source: Path, folder: Path) -> None:
         series, names, index = RunSeries(source), Names(), {}
@@ -154,14 +154,19 @@ def _events(path: Path, losses: ImportLosses) -> Iterator[dict[str, Any]]:
             losses.add("events that could not be read", example=path.name)
 
 
-def _without_variables(node: Any, left: list[int]) -> Any:
-    """`left` is the number of nodes still allowed: aliases may expand endlessly."""
+def _without_variables(node: yaml.Node | None, left: list[int]) -> yaml.Node:
+    """A copy of the nodes of a file, which keeps the characters of its scalars. `left` is the number of nodes still
+    allowed: aliases may expand endlessly. Raises ValueError."""
     left[0] -= 1
-    if left[0] < 0:
-        raise ValueError("too many nodes")
-    if isinstance(node, dict):
-        return {key: _without_variables(value, left) for key, value in node.items() if key != "env_vars"}
-    return [_without_variables(value, left) for value in node] if isinstance(node, list) else node
+    if left[0] < 0 or node is None:
+        raise ValueError("no node, or too many")
+    if isinstance(node, yaml.MappingNode):
+        kept = [(key, value) for key, value in node.value if key.value != "env_vars"]
+        pairs = [(_without_variables(key, left), _without_variables(value, left)) for key, value in kept]
+        return yaml.MappingNode(node.tag, pairs, flow_style=False)
+    if isinstance(node, yaml.SequenceNode):
+        return yaml.SequenceNode(node.tag, [_without_variables(item, left) for item in node.value], flow_style=False)
+    return yaml.ScalarNode(node.tag, node.value, style=getattr(node, "style", None))
 
 
 @contextmanager

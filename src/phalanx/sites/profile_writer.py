@@ -10,7 +10,7 @@ from typing import Any
 from phalanx.sites.model import REQUIRED, GpuKind, NodeKind, Partition, Qos, Site, is_slice
 from phalanx.sites.profile_reader import NEEDS, POLICY, POLICY_NAMES, WHEELHOUSE_JOINT
 from phalanx.spec import quantities
-from phalanx.spec.yaml_reader import resolve_plain
+from phalanx.spec.scalars import resolve_plain
 
 _FLOW = ("nodes", "partitions", "gpu_types", "qos")
 _PLAIN = re.compile(r"[A-Za-z_/][\w./+@-]*\Z")

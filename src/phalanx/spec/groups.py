@@ -8,15 +8,15 @@ from typing import Any
 
 from phalanx.spec.loader import load_document
 from phalanx.spec.matrix import first_values
-from phalanx.spec.model import Kind, Spec, thaw
+from phalanx.spec.model import Kind, Spec, thaw_written
 
 
 def suggestion(group: Spec, values: Mapping[str, Any]) -> Spec:
     """The experiment that runs one point of a group's matrix. Its values override params of the same name."""
-    document = thaw(group.document)
+    document = thaw_written(group.document)
     document.pop("hptuning", None)
     document["kind"] = str(Kind.EXPERIMENT)
-    document["params"] = {**(document.get("params") or {}), **thaw(values)}
+    document["params"] = {**(document.get("params") or {}), **thaw_written(values)}
     declared = {entry["name"] for entry in document.get("inputs") or []}
     if declared:
         document["inputs"] += [{"name": name} for name in values if name not in declared]

@@ -12,7 +12,7 @@ from phalanx.spec.dialects import modernise
 from phalanx.spec.layers import merge
 from phalanx.spec.matrix import first_values
 from phalanx.spec.model import EMPTY, Build, Kind, Search, Spec, Variable, freeze, thaw
-from phalanx.spec.params import Params, parse_value, type_fault
+from phalanx.spec.params import Params, declared_value, parse_value, type_fault
 from phalanx.spec.pipelines import read_pipeline
 from phalanx.spec.schema import (
     ALGORITHMS,
@@ -132,14 +132,14 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
     pipeline = read_pipeline(rendered, values, findings, read_spec) if kind is Kind.PIPELINE else None
     if findings.errors or values is INVALID:
         return None
-    document = freeze(root.plain())  # after all old forms were rewritten, also in the templates of a pipeline
+    document = freeze(root.written())  # after all old forms were rewritten, also in the templates of a pipeline
     own = {key: values[key] for key in _COPIED if key in values}
     if own.get("build") == Build():
         del own["build"]  # an empty section has no meaning
     if kind is Kind.BUILD:
         own["build"] = Build(**{key: values[key] for key in BUILD_FIELDS if key in values})
         own["backend"] = values.get("backend")
-    shown = params.values if search is None else {name: document["params"][name] for name in params.nodes}
+    shown = params.values if search is None else {name: thaw(document["params"][name]) for name in params.nodes}
     return Spec(
         kind=kind,
         params=freeze(shown),
@@ -211,7 +211,7 @@ def _version(root: Node, findings: Diagnostics) -> None:
         findings.error(node, f"expected version 1, found {describe(node)}", "write `version: 1`")
         node.value = 1
     else:
-        node.value = 1
+        node.value, node.text = 1, None  # also for `1.0`
 
 
 def _variables(root: Node, key: str, findings: Diagnostics) -> tuple[Variable, ...]:
@@ -246,8 +246,8 @@ def _matrix_suits_inputs(
     tuning = root.get("hptuning")
     matrix = tuning.get("matrix") if tuning is not None else None
     for dimension in search.matrix if search is not None else ():
-        variable = declared.get(dimension.name)
-        faults = (type_fault(variable, thaw(value)) for value in dimension.values or ()) if variable else ()
+        variable, values = declared.get(dimension.name), dimension.values or ()
+        faults = (type_fault(variable, declared_value(variable, value)) for value in values) if variable else ()
         fault = next((found for found in faults if found), None)
         if fault is not None and matrix is not None:
             findings.error(matrix.get(dimension.name) or matrix, f"{fault}, also in the matrix")
@@ -299,7 +299,7 @@ def _command(root: Node, findings: Diagnostics) -> str | None:
     if node is None or node.poisoned:
         return None
     parts = node.elements if node.elements is not None else [node]
-    texts = [str(part.value) for part in parts if not part.poisoned and not isinstance(part.value, dict | list)]
+    texts = [part.take_text() for part in parts if not part.poisoned and not isinstance(part.value, dict | list)]
     if any(commands.has_several_lines(text) for text in texts):
         findings.note(node, "several lines read as one command, as Polyaxon does; write a list to run several")
     line = commands.join(tuple(texts))

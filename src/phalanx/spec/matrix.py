@@ -17,6 +17,7 @@ from phalanx.spec.tree import Diagnostics, Node
 from phalanx.spec.yaml_reader import describe
 
 MAX_VALUES = 100_000
+HIGHEST_POWER = 700  # of e, within the floating-point range
 
 Numbers = list[float]
 
@@ -50,7 +51,11 @@ def _logspace(numbers: Numbers) -> list[Any]:
 
 def _geomspace(numbers: Numbers) -> list[Any]:
     start, stop = numbers[:2]
-    return [math.exp(power) for power in _linspace([math.log(start), math.log(stop), numbers[2]])]
+    values = _logspace([math.log10(start), math.log10(stop), numbers[2]])
+    values[0] = float(start)  # exact: powers of logarithms are not
+    if len(values) > 1:
+        values[-1] = float(stop)
+    return values
 
 
 FORMS: dict[str, DimensionForm] = {
@@ -126,7 +131,7 @@ def _values(name: str, node: Node, findings: Diagnostics) -> Any:
     if not node.elements:
         findings.error(node, f"expected a list of values, found {describe(node)}")
         return INVALID
-    return Dimension(name, "values", values=freeze(node.plain()))
+    return Dimension(name, "values", values=freeze(node.written()))
 
 
 def _weighted(name: str, node: Node, findings: Diagnostics) -> Any:
@@ -138,7 +143,7 @@ def _weighted(name: str, node: Node, findings: Diagnostics) -> Any:
             hint = "write `[[a, 0.2], [b, 0.8]]`"
             findings.error(pair, "expected `[value, probability]`, with a probability from 0 to below 1", hint)
             return INVALID
-        values.append(items[0].plain())
+        values.append(items[0].written())
         weights.append(float(weight))
     if not values or sum(weights) > 1 + 1e-9:
         findings.error(node, "expected a list of `[value, probability]` whose probabilities sum to at most 1")
@@ -223,6 +228,8 @@ def _fault_of(kind: str, numbers: Numbers) -> str | None:
         return f"the low end ({numbers[0]}) must be below the high end ({numbers[1]})"
     if "normal" in kind and numbers[1] < 0:
         return "the scale must not be negative"
+    if "log" in kind and max(numbers[: 2 if "uniform" in kind else 1]) > HIGHEST_POWER:
+        return f"`{kind}` takes exponents of e: at most {HIGHEST_POWER}"
     return None
 
 
@@ -231,11 +238,26 @@ def first_values(search: Search) -> dict[str, Any]:
     point: dict[str, Any] = {}
     if search.algorithm == "hyperband":  # its resource is also a param, which increases from round to round
         resource = search.settings["resource"]
-        amount = search.settings["max_iter"]
-        point[resource["name"]] = float(amount) if resource.get("type", "float") == "float" else amount
+        amount = _first_resource(search.settings["max_iter"], search.settings["eta"])
+        point[resource["name"]] = amount if resource.get("type", "float") == "float" else int(amount)
     for dimension in search.matrix:
         if dimension.values:
             point[dimension.name] = dimension.values[0]
         else:
-            point[dimension.name] = next(iter(dimension.arguments.values()), 0)
+            point[dimension.name] = _typical(dimension)
     return point
+
+
+def _first_resource(max_iter: int, eta: float) -> float:
+    """What hyperband gives to a run of its first round: `max_iter` divided by `eta` as long as at least 1 is left."""
+    rounds = int(math.log(max_iter) / math.log(eta) + 1e-9)  # 243 by 3 is five rounds, in spite of rounding
+    return max(1.0, max_iter / eta**rounds)
+
+
+def _typical(dimension: Dimension) -> float:
+    """A value of a distribution: its low end, or its centre."""
+    value = next(iter(dimension.arguments.values()))
+    if "log" in dimension.kind:
+        value = math.exp(value)
+    step = dimension.arguments.get("q", 0)
+    return math.floor(value / step) * step if step > 0 else value

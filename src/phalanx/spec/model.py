@@ -6,13 +6,14 @@ the command line pays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from phalanx.errors import Location, Note
+from phalanx.spec.scalars import plain_scalar
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
@@ -40,13 +41,18 @@ def freeze(value: Any) -> Any:
     return value
 
 
-def thaw(value: Any) -> Any:
-    """Frozen data as plain dicts and lists, for YAML and JSON."""
+def thaw(value: Any, scalar: Callable[[Any], Any] = plain_scalar) -> Any:
+    """Frozen data as plain dicts and lists, for JSON."""
     if isinstance(value, Mapping):
-        return {key: thaw(item) for key, item in value.items()}
+        return {key: thaw(item, scalar) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [thaw(item) for item in value]
-    return value
+        return [thaw(item, scalar) for item in value]
+    return scalar(value)
+
+
+def thaw_written(value: Any) -> Any:
+    """Frozen data as plain dicts and lists whose scalars keep their characters, for YAML."""
+    return thaw(value, lambda scalar: scalar)
 
 
 class Amount(NamedTuple):
@@ -280,7 +286,8 @@ class Spec:
     """One run, or one group or pipeline of runs, as described by the file.
 
     For a group the fields are those of its first suggestion, so that everything is checked before any run.
-    `document` is the normalised file with unrendered templates; each suggestion is created from it.
+    `document` is the normalised file with unrendered templates; each suggestion is created from it. Its scalars keep
+    their characters; `thaw` removes them.
     """
 
     kind: Kind

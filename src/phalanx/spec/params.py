@@ -7,37 +7,47 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from phalanx.spec.model import Variable, thaw
+from phalanx.spec.model import Variable, freeze, thaw, thaw_written
+from phalanx.spec.scalars import WrittenScalar, plain_scalar, resolve_plain, scalar_text, written
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.templates import REFERENCE, Renderer, is_template, names_in
 from phalanx.spec.tree import Diagnostics, Node
-from phalanx.spec.yaml_reader import describe, resolve_plain
+from phalanx.spec.yaml_reader import describe
 
 MAX_CHAIN = 100
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def parse_value(text: str) -> Any:
-    """Parse a value from the command line: a number, true/false, a list or map in brackets, or text."""
+    """Parse a value from the command line: a number, true/false, a list or map in brackets, or text. Scalars keep their
+    characters."""
     value = resolve_plain(text) if text else ""
     if isinstance(value, str) and value[:1] in "[{(" and len(value) <= 10_000 and not is_template(value):
         try:
-            return _plain(ast.literal_eval(value))
-        except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+            lines = [line.encode() for line in _LINE_END.split(text)]
+            return _literal(ast.parse(text, mode="eval").body, lines)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
             return text
-    return value
+    return written(value, text)
 
 
-def _plain(value: Any) -> Any:
-    """Lists, maps and scalars as a file can hold them. Raises ValueError for any other Python literal."""
-    if isinstance(value, dict):
-        if not all(isinstance(key, str | int) for key in value):
+def _literal(node: ast.expr, lines: list[bytes]) -> Any:
+    """A Python literal as a file can hold it. Raises ValueError for any other expression."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_literal(item, lines) for item in node.elts]
+    if isinstance(node, ast.Dict):
+        keys = [_literal(key, lines) if key is not None else None for key in node.keys]
+        if not all(isinstance(key, str | int) for key in keys):
             raise ValueError("a key that a file cannot hold")
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, str | int | float):
-        return value
+        return {str(key): _literal(item, lines) for key, item in zip(keys, node.values, strict=True)}
+    if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, str | bool)):
+        return node.value
+    signed = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd)
+    number = node.operand if isinstance(node, ast.UnaryOp) and signed else node
+    if isinstance(number, ast.Constant) and isinstance(number.value, int | float) and node.lineno == node.end_lineno:
+        text = lines[node.lineno - 1][node.col_offset : node.end_col_offset].decode()
+        return written(resolve_plain(text), text)
     raise ValueError("a value that a file cannot hold")
 
 
@@ -84,7 +94,8 @@ class Params:
         self.settled: set[str] = set()
         self.wrong: set[str] = set()  # already reported: params that use them are not reported again
         self.seen: dict[str, Any] = {}  # visible to templates
-        for name, value in {**self.values, **self.fixed}.items():
+        defaults = {variable.name: thaw_written(variable.default) for variable in variables if variable.is_optional}
+        for name, value in {**defaults, **self.fixed}.items():
             self._show(name, value)
         self.renderer = Renderer(self.seen, findings)
         self.renderer.unknown = self.wrong
@@ -98,13 +109,13 @@ class Params:
         """Make a value visible to templates. A flag is rendered as its command-line option."""
         variable = self.variables.get(name)
         if variable is not None and variable.is_flag:
-            value = f"--{name}" if value is True else ""
+            value = f"--{name}" if plain_scalar(value) is True else ""
         self.seen[name] = value
 
-    def _keep(self, name: str, value: Any) -> None:
-        self.values[name] = value
+    def _keep(self, name: str, node: Node) -> None:
+        self.values[name] = node.plain()
         if name not in self.fixed:
-            self._show(name, value)
+            self._show(name, node.written())
 
     def _settle(self, name: str, chain: tuple[str, ...]) -> None:
         if name in self.settled or name not in self.nodes:
@@ -126,13 +137,15 @@ class Params:
     def _render(self, name: str, node: Node) -> None:
         if isinstance(node.value, str) and REFERENCE.match(node.value):
             self.findings.note(node, "resolved from another run's output when this one starts")
-            self._keep(name, node.value)
+            self._keep(name, node)
             return
         result = self.renderer.tree(node)
         if any(scalar.poisoned for scalar in result.scalars()):
             self.wrong.add(name)
         else:
-            self._keep(name, result.plain())
+            if name in self.variables:
+                take_declared_text(self.variables[name], result)
+            self._keep(name, result)
 
     def _check_inputs(self) -> None:
         if not self.variables:
@@ -164,12 +177,43 @@ def _needs(node: Node) -> list[str]:
     return sorted(names)
 
 
+def _is_text(variable: Variable, value: Any) -> bool:
+    return variable.type == "str" and isinstance(plain_scalar(value), bool | int | float)
+
+
+def declared_value(variable: Variable, value: Any) -> Any:
+    """A value for an input as plain data. A number for an input of text is its characters."""
+    if variable.is_list and isinstance(value, list | tuple):
+        return [declared_value(variable, item) for item in value]
+    if not _is_text(variable, value):
+        return thaw(value)
+    return value.text if isinstance(value, WrittenScalar) else scalar_text(value)
+
+
+def take_declared_text(variable: Variable, node: Node) -> None:
+    """Read numbers for an input of text as their characters."""
+    for item in node.elements or () if variable.is_list else (node,):
+        if _is_text(variable, item.value):
+            item.value, item.text = item.take_text(), None
+
+
+def take_declared_texts(values: dict[str, Any], node: Node) -> None:
+    """Read numbers in the default and the options of a declared input of text as their characters."""
+    variable = Variable(**{"name": "", **values})
+    for key in ("default", "options"):
+        child = node.get(key)
+        if child is not None and key in values:
+            for item in child.elements or () if key == "options" else (child,):
+                take_declared_text(variable, item)
+            values[key] = freeze(child.written())
+
+
 def type_fault(variable: Variable, value: Any) -> str | None:
     """Why a value is not valid for an input; None when it is."""
     if isinstance(value, str) and REFERENCE.match(value):
         return None
     if variable.options is not None and thaw(value) not in thaw(variable.options):
-        return f"`{variable.name}` must be one of {', '.join(str(thaw(option)) for option in variable.options)}"
+        return f"`{variable.name}` must be one of {', '.join(str(thaw_written(option)) for option in variable.options)}"
     if variable.type is None:
         return None
     fits, words = _TYPES[variable.type]

@@ -22,6 +22,7 @@ from phalanx.spec.model import (
     Resources,
     Variable,
     freeze,
+    thaw,
 )
 from phalanx.spec.shapes import (
     INVALID,
@@ -43,6 +44,7 @@ NAME = TextShape(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `
 NAMES = ListOf(TextShape(numbers=True, what="a name"))
 REFS = ListOf(TextShape(pattern=r"[a-zA-Z0-9_][-.a-zA-Z0-9_]*\Z", what="a name of letters, digits, `-`, `_` and `.`"))
 LABELS = MapOf(as_text=True)
+_ANY_VALUE = Anything(written=True)
 INPUT_TYPES = (
     "int", "float", "str", "bool", "dict", "dict_of_dicts", "list", "uri", "auth",
     "path", "gcs_path", "s3_path", "azure_path", "metric", "metadata",
@@ -227,9 +229,9 @@ def _one_base(values: dict[str, Any], node: Node, findings: Diagnostics) -> None
     if len(named) > 1:
         said = " and ".join(f"`{key}`" for key in named)
         findings.error(node.get(named[1]) or node, f"{said} exclude each other", "keep one", at_key=True)
-    image = values.get("image")
-    if image is not None:
-        _image_name(image, node.get("image") or node, findings)
+    image, where = values.get("image"), node.get("image")
+    if image is not None and where is not None and not where.poisoned:
+        _image_name(image, where, findings)
 
 
 def _image_name(image: str, node: Node, findings: Diagnostics) -> None:
@@ -278,19 +280,20 @@ LOGGING = RecordShape(
 )
 
 
-def _default_fault(values: dict[str, Any]) -> str | None:
-    from phalanx.spec.params import type_fault
+def _default_fault(values: dict[str, Any], node: Node) -> str | None:
+    from phalanx.spec.params import take_declared_texts, type_fault
 
+    take_declared_texts(values, node)
     if values.get("default") is None or "name" not in values:
         return None
-    return type_fault(Variable(**values), values["default"])
+    return type_fault(Variable(**values), thaw(values["default"]))
 
 
 def _variable(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     if node.get("default") is not None and not values.get("is_optional"):
         hint = "add `is_optional: true`"
         findings.error(node.get("default") or node, "only an optional input can have a default", hint, at_key=True)
-    fault = _default_fault(values)
+    fault = _default_fault(values, node)
     if fault:
         findings.error(node.get("default") or node, f"invalid default: {fault}")
     if values.get("is_flag") and values.get("type") != "bool":
@@ -303,11 +306,11 @@ VARIABLE = RecordShape(
         "name": Field(TextShape(), "the name used in templates", required=True),
         "description": Field(TextShape(), "A description for people."),
         "type": Field(TextShape(choices=INPUT_TYPES), "The type of the value."),
-        "default": Field(Anything(), "The value if none is given. Requires `is_optional: true`."),
+        "default": Field(_ANY_VALUE, "The value if none is given. Requires `is_optional: true`."),
         "is_optional": Field(Boolean(), "A value is not required."),
         "is_list": Field(Boolean(), "The value is a list of that type."),
         "is_flag": Field(Boolean(), "Requires `type: bool`. Renders as `--name` if true, else as nothing."),
-        "options": Field(ListOf(Anything()), "The allowed values."),
+        "options": Field(ListOf(_ANY_VALUE), "The allowed values."),
     },
     Variable,
     _variable,
@@ -465,7 +468,7 @@ OP = RecordShape(
             "what the op runs",
             required=True,
         ),
-        "params": Field(MapOf(), "Values for the template's inputs."),
+        "params": Field(MapOf(_ANY_VALUE), "Values for the template's inputs."),
         "dependencies": Field(NAMES, "Ops that must run before this one."),
         "trigger": Field(
             TextShape(choices=TRIGGERS), "The required state of its dependencies. Default: all_succeeded."

@@ -48,14 +48,12 @@ class TextShape(NamedTuple):
     choices: tuple[str, ...] = ()
     pattern: str | None = None
     what: str = "text"
-    numbers: bool = False  # names that people write as numbers: ids, tags
+    numbers: bool = False  # names that people write without quotes, though YAML reads some as numbers: ids, tags
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
-        value = node.value
-        if (node.rendered or self.numbers) and isinstance(value, int | float) and not isinstance(value, bool):
-            value = str(value)
+        value = node.take_text() if self._is_text(node) else node.value
         if not isinstance(value, str):
-            hint = f'write "{node.value}"' if isinstance(node.value, int | float) and not self.choices else None
+            hint = f'write "{node.text or value}"' if isinstance(value, int | float) and not self.choices else None
             return _refuse(node, findings, self.words(), hint)
         if self.choices:
             found = next((choice for choice in self.choices if choice.casefold() == value.casefold()), None)
@@ -66,12 +64,17 @@ class TextShape(NamedTuple):
             return _refuse(node, findings, self.words())
         return value
 
+    def _is_text(self, node: Node) -> bool:
+        if isinstance(node.value, bool):
+            return self.numbers or (node.rendered and node.text is not None)  # `branch: on`
+        return isinstance(node.value, int | float) and (self.numbers or node.rendered)
+
     def schema(self) -> dict[str, Any]:
         if self.choices:
             return {
                 "enum": list(dict.fromkeys(f(c) for c in self.choices for f in (str, str.lower, str.upper, str.title)))
             }
-        kinds = ["string", "number"] if self.numbers else ["string"]
+        kinds = ["string", "number", "boolean"] if self.numbers else ["string"]
         result: dict[str, Any] = {"type": kinds if len(kinds) > 1 else "string"}
         if self.pattern and not self.numbers:
             result["pattern"] = f"^(?:{self.pattern.removesuffix(chr(92) + 'Z')})$"
@@ -164,10 +167,14 @@ class Boolean(NamedTuple):
 
 
 class Anything(NamedTuple):
-    """Any value. Foreign structures (affinity, params) pass through."""
+    """Any value. Foreign structures (affinity, params) pass through. With `written`, scalars keep their characters."""
+
+    written: bool = False
 
     def read(self, node: Node, findings: Diagnostics) -> Any:  # noqa: ARG002
-        return INVALID if any(scalar.poisoned for scalar in node.scalars()) else freeze(node.plain())
+        if any(scalar.poisoned for scalar in node.scalars()):
+            return INVALID
+        return freeze(node.written() if self.written else node.plain())
 
     def schema(self) -> dict[str, Any]:
         return {}
@@ -201,7 +208,7 @@ class ListOf(NamedTuple):
 
 
 class MapOf(NamedTuple):
-    """A map with any keys. With `as_text`, scalar values become strings, as in labels."""
+    """A map with any keys. With `as_text`, scalar values are read as text, as in labels."""
 
     value: Shape = Anything()
     as_text: bool = False
@@ -217,7 +224,7 @@ class MapOf(NamedTuple):
             return self.value.read(node, findings)
         if isinstance(node.value, dict | list) or node.poisoned:
             return _refuse(node, findings, "text")
-        return scalar_text(node.value)
+        return node.take_text()
 
     def schema(self) -> dict[str, Any]:
         scalar = {"type": ["string", "number", "boolean", "null"]}
@@ -241,7 +248,7 @@ class EnvVars(NamedTuple):
                 items = child.elements
                 if items is None or len(items) != 2 or isinstance(items[0].value, dict | list):
                     return _refuse(child, findings, "a pair", "write `- [NAME, value]`")
-                pairs.append((items[0], scalar_text(items[0].value), items[1]))
+                pairs.append((items[0], items[0].take_text(), items[1]))
         result = [(name, self._value(where, name, value, findings)) for where, name, value in pairs]
         return INVALID if any(value is INVALID for _, value in result) else tuple(result)
 
@@ -255,7 +262,7 @@ class EnvVars(NamedTuple):
             return INVALID
         if isinstance(value.value, dict | list):
             return _refuse(value, findings, "text or a number")
-        return scalar_text(value.value)
+        return value.take_text()
 
     def schema(self) -> dict[str, Any]:
         scalar = {"type": ["string", "number", "boolean", "null"]}
@@ -265,13 +272,6 @@ class EnvVars(NamedTuple):
 
     def words(self) -> str:
         return "a list of `[NAME, value]` pairs, or a map"
-
-
-def scalar_text(value: Any) -> str:
-    """A scalar as the user would have typed it in a shell."""
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class Field(NamedTuple):

@@ -1,8 +1,9 @@
 """Templates (`{{ name }}`) in a file: Jinja2 in a sandbox, with typed and bounded results.
 
 A string that is one expression renders to the value of the expression (`"{{ gpus }}"` is a number if gpus is one);
-anything else renders to a string. A file may be untrusted, so nothing may run forever or exhaust memory:
-no calls but `range`, no assignments, macros or includes, no nested loops, and results of bounded size.
+anything else renders to a string, in which a number has the characters it was written with. A file may be untrusted, so
+nothing may run forever or exhaust memory: no calls but `range`, no assignments, macros or includes, no nested loops,
+and results of bounded size.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from contextvars import ContextVar
 from functools import lru_cache, wraps
 from typing import Any
 
+from phalanx.spec.model import thaw
+from phalanx.spec.scalars import WrittenBool, WrittenFloat, WrittenInt, WrittenNull, WrittenScalar, plain_scalar
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.tree import Diagnostics, Node, from_plain
 
@@ -38,6 +41,8 @@ _NAME_IN_BRACES = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_]*)[ \t]*\}\}")
 _WORDS = frozenset(  # names reserved by Jinja2
     ["true", "false", "none", "True", "False", "None", "not", "and", "or", "in", "is", "if", "else", "self", "range"]
 )
+_SIMPLE = frozenset([str, int, float, bool, WrittenInt, WrittenFloat, WrittenBool, WrittenNull])
+_TYPE_TESTS = ("boolean", "false", "integer", "none", "number", "sameas", "true")
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=math.inf)
 _FILTERS = (
     "abs", "capitalize", "count", "d", "default", "first", "float", "int", "items", "join", "last", "length", "list",
@@ -118,7 +123,7 @@ def _plain_names(text: str, context: Mapping[str, Any]) -> str | None:
     if is_one_name or any(is_template(text) or text[-1:] == "{" or text[:1] == "}" for text in pieces[::2]):
         return None
     values = [context.get(name) for name in pieces[1::2]]
-    if not _WORDS.isdisjoint(pieces[1::2]) or any(type(value) not in (str, int, float, bool) for value in values):
+    if not _WORDS.isdisjoint(pieces[1::2]) or any(type(value) not in _SIMPLE for value in values):
         return None
     pieces[1::2] = [str(value) for value in values]
     return "".join(pieces) if sum(map(len, pieces)) <= MAX_RESULT else None
@@ -166,7 +171,7 @@ def _copied(value: Any, left: list[int]) -> Any:
         return {str(key): _copied(item, left) for key, item in value.items()}
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, int | float) or value is None:
+    if isinstance(value, int | float | WrittenScalar) or value is None:
         return value
     if isinstance(value, list | tuple | range) or hasattr(value, "__iter__"):
         return [_copied(item, left) for item in value]
@@ -227,6 +232,7 @@ def _environment() -> Any:
     environment.filters["iterations"] = _turns
     environment.filters["sum"] = _sum
     environment.filters = {name: _watched(function) for name, function in environment.filters.items()}
+    environment.tests |= {name: _of_plain(environment.tests[name]) for name in _TYPE_TESTS}
     environment.globals = {"range": _range}
     return environment
 
@@ -279,6 +285,11 @@ def _watched(function: Callable[..., Any]) -> Callable[..., Any]:
     return watched
 
 
+def _of_plain(test: Any) -> Callable[..., bool]:
+    """A test of the type of a value, also for values that keep their characters."""
+    return lambda *values: bool(test(*map(plain_scalar, values)))
+
+
 def _sum(items: Any) -> float:
     """Sum of numbers only: a sum of lists copies them again and again."""
     total: float = 0
@@ -329,7 +340,7 @@ def _int(value: Any, default: int = 0, base: int = 10) -> int:
 def _tojson(value: Any) -> str:
     if weight(value) > MAX_VALUE // 6:  # an escape takes six characters
         raise TemplateError("the result of `tojson` is too long")
-    return json.dumps(_settled(value))
+    return json.dumps(thaw(_settled(value)))
 
 
 def _range(*bounds: int) -> range:
@@ -429,9 +440,7 @@ class Renderer:
                 self.findings.error(node, str(fault), fault.suggestion)
             result.poisoned = True
             return result
-        if isinstance(value, dict | list):
-            result.value = from_plain(value, node.mark).value
-        else:
-            result.value = value
+        found = from_plain(value, node.mark)
+        result.value, result.text = found.value, found.text
         result.rendered = True
         return result

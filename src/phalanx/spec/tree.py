@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from phalanx.errors import Location, Note, SpecError
-
-Scalar = str | int | float | bool | None
+from phalanx.spec.scalars import Scalar, WrittenScalar, plain_scalar, scalar_text, written
 
 EXCERPT_LIMIT = 400  # characters of a source line shown in an error
 
@@ -51,7 +50,7 @@ class Node:
     name the path that the user finds in the file.
     """
 
-    __slots__ = ("key", "key_mark", "mark", "parent", "poisoned", "rendered", "replaces", "value")
+    __slots__ = ("key", "key_mark", "mark", "parent", "poisoned", "rendered", "replaces", "text", "value")
 
     def __init__(
         self,
@@ -62,6 +61,7 @@ class Node:
         key_mark: Mark | None = None,
     ) -> None:
         self.value = value
+        self.text: str | None = None  # the characters of an unquoted scalar whose value is not text
         self.mark = mark
         self.parent = parent
         self.key = key
@@ -105,14 +105,34 @@ class Node:
         elif isinstance(self.value, list):
             twin.value = [child.copy(twin, child.key, None) for child in self.value]
         else:
-            twin.value = self.value
+            twin.value, twin.text = self.value, self.text
         return twin
 
     def like(self, value: Scalar | list[Node] | dict[str, Node]) -> Node:
         """Another value at the same location, for the result of a dialect or a template."""
         twin = Node(value, self.mark, self.parent, self.key, self.key_mark)
         twin.replaces = self.replaces
+        if value is self.value:
+            twin.text = self.text
         return twin
+
+    def take_text(self) -> str:
+        """The characters of a scalar. Unless they follow from its value, they are its value from now on, also in the
+        document of the file: as JSON it could not keep them."""
+        if isinstance(self.value, str):
+            return self.value
+        text = scalar_text(self.value, self.text)
+        if self.value is None or text != scalar_text(self.value):
+            self.value, self.text = text, None
+        return text
+
+    def written(self) -> Any:
+        """Plain data whose scalars keep their characters."""
+        if isinstance(self.value, dict):
+            return {key: child.written() for key, child in self.value.items()}
+        if isinstance(self.value, list):
+            return [child.written() for child in self.value]
+        return written(self.value, self.text)
 
     def plain(self) -> Any:
         if isinstance(self.value, dict):
@@ -141,14 +161,16 @@ def join_path(steps: Iterator[str | int]) -> str:
 
 
 def from_plain(value: Any, mark: Mark, parent: Node | None = None, key: str | int | None = None) -> Node:
-    """A tree of plain data with a single location (params of the command line, defaults)."""
+    """A tree of plain data with a single location (params of the command line, defaults). Keeps the characters of
+    scalars that have them."""
     node = Node(None, mark, parent, key, mark if isinstance(key, str) else None)
     if isinstance(value, Mapping):
         node.value = {str(name): from_plain(item, mark, node, str(name)) for name, item in value.items()}
     elif isinstance(value, list | tuple):
         node.value = [from_plain(item, mark, node, number) for number, item in enumerate(value)]
     else:
-        node.value = value
+        node.value = plain_scalar(value)
+        node.text = value.text if isinstance(value, WrittenScalar) else None
     return node
 
 

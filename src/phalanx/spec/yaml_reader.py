@@ -1,8 +1,9 @@
 """Reads YAML into a tree with positions, within limits that make hostile files a quick, clear error.
 
 The parser's events are composed here rather than by PyYAML, because its composer loses the positions of keys,
-accepts duplicate keys, and expands aliases without a bound. Scalars follow YAML 1.1 as in Polyaxon, with
-two exceptions: `1e-3` is a number, and `1:10:2` is text, not a sexagesimal integer.
+accepts duplicate keys, and expands aliases without a bound. Scalars follow YAML 1.1 as in Polyaxon
+(`scalars.py`), with three exceptions: `1e-3` is a number; `1:10:2` and dates are text. A node keeps the characters of
+its scalar, for the places where it is used as text.
 """
 
 from __future__ import annotations
@@ -13,18 +14,13 @@ from typing import Any
 import yaml
 
 from phalanx.errors import Location, SpecError, SpecErrors
-from phalanx.spec.tree import Mark, Node, Scalar, Source
+from phalanx.spec.scalars import Scalar, resolve_plain
+from phalanx.spec.tree import Mark, Node, Source
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_NODES = 250_000
 
-_NULL = frozenset(["", "~", "null", "Null", "NULL"])
-_TRUE = frozenset(["true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"])
-_FALSE = frozenset(["false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"])
-_INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)\Z")
-_FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?\Z")
-_SPECIAL = re.compile(r"(?P<sign>[-+]?)\.(?P<name>inf|Inf|INF|nan|NaN|NAN)\Z")
 _SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
 _STANDARD_TAG = "tag:yaml.org,2002:"
 
@@ -80,11 +76,8 @@ def describe(node: Node) -> str:
         return f"`{str(value).lower()}`"
     if isinstance(value, str):
         return f"the text `{value if len(value) <= 40 else value[:37] + '...'}`"
-    return f"the number {value:.6g}" if isinstance(value, float) else f"the number {_short(value)}"
-
-
-def _short(number: int) -> str:
-    return str(number) if abs(number) < 10**40 else "with many digits"
+    shown = str(node.written())
+    return f"the number {shown}" if len(shown) <= 40 else "the number with many digits"
 
 
 class _Composer:
@@ -147,6 +140,7 @@ class _Composer:
             self._take_key(event.value, mark, event)
             return
         node = self._place(Node(self._resolve(event, mark), mark))
+        node.text = None if isinstance(node.value, str) else event.value
         if event.anchor:
             self._anchor(event.anchor, node, 1)
 
@@ -197,7 +191,7 @@ class _Composer:
         if self._expects_key():
             if isinstance(target.value, dict | list):
                 self._fail(mark, "a map or list cannot be a key")
-            self._take_key(str(target.value), mark, event)
+            self._take_key(target.text if target.text is not None else str(target.value), mark, event)
             return
         self._grow(mark, self.weights.get(id(target), 1))
         if len(self.stack) + _depth(target) > MAX_DEPTH:
@@ -285,36 +279,6 @@ def _depth(node: Node) -> int:
         children = item.value.values() if isinstance(item.value, dict) else item.elements or ()
         waiting += [(child, depth + 1) for child in children]
     return deepest
-
-
-def resolve_plain(text: str) -> Scalar:
-    """The value of an unquoted scalar."""
-    if text in _NULL:
-        return None
-    if text in _TRUE:
-        return True
-    if text in _FALSE:
-        return False
-    if not (text[0].isdigit() or text[0] in "+-.") or len(text) > 1000:
-        return text
-    return _number(text)
-
-
-def _number(text: str) -> Scalar:
-    if _INTEGER.match(text):
-        digits = text.replace("_", "")
-        body = digits.lstrip("+-")
-        try:
-            # YAML 1.1: 010 is eight
-            return int(digits, 8 if len(body) > 1 and body[0] == "0" and body[1].isdigit() else 0)
-        except ValueError:
-            return text  # `0x_` and its like
-    special = _SPECIAL.match(text)
-    if special:
-        return float(special["sign"] + special["name"].lower())
-    if _FLOAT.match(text) and any(c.isdigit() for c in text):
-        return float(text.replace("_", ""))
-    return text
 
 
 def _has_surrogate(text: str) -> bool:

@@ -13,6 +13,7 @@ from phalanx.insight.advice import Advice, RecordedRun, RoleAdvice, advise
 from phalanx.insight.resource_edits import changed
 from phalanx.insight.run_usage import read_usage
 from phalanx.spec import Spec
+from phalanx.spec.model import thaw
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run
 from phalanx.stored_plan import PlanDamaged
@@ -61,7 +62,7 @@ def advice_row(advice: Advice, document: Mapping[str, Any] | None) -> dict[str, 
         "roles": [_role_row(role) for role in advice.roles],
         "time_s": advice.time._asdict(),
         "idle_hours": _idle_hours(advice),
-        "environment": None if document is None else document.get("environment", {}),
+        "environment": None if document is None else thaw(document.get("environment", {})),
     }
 
 

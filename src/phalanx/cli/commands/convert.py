@@ -17,12 +17,13 @@ def command(files: tuple[str, ...], params: tuple[str, ...], as_json: bool) -> N
     Old names and dialects become `framework` and `environment.replicas`; templates are kept. Notes on how old fields
     were interpreted go to standard error. Comments are lost.
     """
+    from phalanx.spec.model import thaw
     from phalanx.spec.yaml_writer import modern_document, to_yaml
 
     loaded = load(files, params)
     document = modern_document(loaded)
     if as_json:
-        print_json(document, indent=2)
+        print_json(thaw(document), indent=2)
         return
     print_notes(loaded.notes, err=True)
     click.echo(to_yaml(document), nl=False)
