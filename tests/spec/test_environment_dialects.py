@@ -125,7 +125,7 @@ def test_the_misspelt_section_of_polyaxons_guide_is_pytorch() -> None:
 def test_a_section_of_a_framework_that_is_empty_is_a_framework_without_replicas() -> None:
     spec = load_text(EXPERIMENT + "environment:\n  tensorflow:\n")
     assert spec.framework == "tensorflow"
-    assert _replicas(spec) == Replicas()
+    assert spec.environment.replicas is None
 
 
 @pytest.mark.parametrize("name", ["horovod", "pytorch"])

@@ -20,6 +20,30 @@ from tests.spec.helpers import EXPERIMENT, FILE, GROUP, error_of, errors_of, loa
 TENSORFLOW = EXPERIMENT + "framework: tensorflow\n"
 
 
+# invalid values in places that others depend on ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        "{replicas: {n_workers: 2, worker: [{index: '{{ i }}'}]}}",
+        "{replicas: {n_workers: '{{ i }}', worker: [{index: 0}]}}",
+        "{tensorflow: {n_workers: 2, worker_resources: [{index: '{{ i }}', cpu: 1}]}}",
+        "{resources: {cpu: {requests: '{{ i }}', limits: 1}}}",
+    ],
+)
+def test_a_template_that_fails_is_reported_once_also_where_others_depend_on_it(environment: str) -> None:
+    assert error_of(TENSORFLOW + f"environment: {environment}\n").message == "unknown param `i`"
+
+
+@pytest.mark.parametrize("name", ["[loss]", "{a: 1}", "5", "true", "[[1]]"])
+@pytest.mark.parametrize("key", ["inputs", "outputs"])
+def test_a_name_that_is_no_text_is_an_error(key: str, name: str) -> None:
+    fault = error_of(EXPERIMENT + f"{key}: [{{name: {name}, type: str}}]\n")
+    assert fault.path == f"{key}[0].name"
+    assert fault.message.startswith("expected text, found ")
+
+
 # every field -------------------------------------------------------------------------------------------------
 
 

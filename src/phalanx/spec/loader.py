@@ -55,7 +55,7 @@ def load_document(name: str, document: Mapping[str, Any]) -> Spec:
     """The spec of plain data: a stored document, or one built by a program. Raises SpecErrors."""
     findings = Diagnostics()
     source = Source(name, "")
-    root = modernise(from_plain(dict(document), Mark(source, 0, 0, 0, 0)), findings)
+    root = modernise([from_plain(dict(document), Mark(source, 0, 0, 0, 0))], findings)
     return _finish(root, findings, None)
 
 
@@ -69,24 +69,18 @@ def _finish(root: Node, findings: Diagnostics, inspect: Inspect | None) -> Spec:
 def _layers(texts: Sequence[tuple[str, bytes]], params: Mapping[str, str], findings: Diagnostics) -> Node:
     faults: list[SpecErrors] = []
     layers: list[Node] = []
-    has_framework = False
     for name, data in texts:
         try:
-            layer = read(decode(name, data))
+            layers.append(read(decode(name, data)))
         except SpecErrors as fault:
             faults.append(fault)
-            continue
-        modernise(layer, findings, has_framework=has_framework)
-        has_framework = has_framework or layer.get("framework") is not None
-        layers.append(layer)
     if faults:
         raise SpecErrors([error for fault in faults for error in fault.errors])
-    root = layers[0]
-    for layer in layers[1:]:
-        root = merge(root, layer)
+    root = modernise(layers, findings)
     if params:
+        mark = root.mark
         root = merge(root, _command_line(params, root))
-    root.mark = layers[0].mark  # errors about the whole file point at the first one
+        root.mark = mark
     return root
 
 
@@ -112,8 +106,6 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
     """The spec of a modernised, merged tree; None after adding the reason to the findings."""
     kind = _kind(root, findings)
     _version(root, findings)
-    if kind is Kind.BUILD:
-        _flatten_build(root, findings)
     record = sections(kind, _backend_sections(root, kind))
     search = _search(root, findings) if kind is Kind.GROUP else None
     variables = _variables(root, "inputs", findings)
@@ -184,20 +176,6 @@ def _kind(root: Node, findings: Diagnostics) -> Kind:
     return Kind(near) if near else guess
 
 
-def _flatten_build(root: Node, findings: Diagnostics) -> None:
-    """Move the keys of a section `build` to the top: the form of a build up to 0.4.1."""
-    section = root.get("build")
-    assert root.entries is not None
-    if section is None or section.entries is None:
-        return
-    del root.entries["build"]
-    findings.note(section, "`build` read as the top of the file")
-    for key, node in section.entries.items():
-        if key in root.entries:
-            findings.error(node, f"`{key[:60]}` is both in `build` and at the top of the file", "keep one", at_key=True)
-        root.entries.setdefault(key, node)
-
-
 def _version(root: Node, findings: Diagnostics) -> None:
     node = root.get("version")
     assert root.entries is not None
@@ -231,7 +209,7 @@ def _variables(root: Node, key: str, findings: Diagnostics) -> tuple[Variable, .
 
 
 def _required_inputs(params: Params, root: Node, findings: Diagnostics) -> None:
-    entries = {item.entries["name"].value: item for item in root.items("inputs") if item.entries and item.get("name")}
+    entries = {str(named.value): item for item in root.items("inputs") if (named := item.get("name")) is not None}
     for name in params.missing():
         where = entries.get(name, root)
         findings.error(where, f"input `{name}` has no value", f"set it in `params` or with -P {name}=...")

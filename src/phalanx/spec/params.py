@@ -91,6 +91,8 @@ class Params:
         for name, node in self.nodes.items():
             if not _NAME.match(name):
                 findings.note(node, f"`{name[:60]}` cannot be used in templates: it is not a plain name")
+            if name in self.fixed:
+                findings.note(node, f"the matrix also has `{name[:60]}`: its values are used, not this one")
             self._settle(name, ())
         self._check_inputs()
 

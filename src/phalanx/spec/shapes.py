@@ -311,10 +311,12 @@ class RecordShape(NamedTuple):
         for key, known in self.fields.items():
             if known.required and node.get(key) is None:
                 findings.missing(node, key, f"{self.name} needs `{key}`: {known.doc}")
-        values = {key: value for key, value in values.items() if value is not INVALID}
+        fit = {key: value for key, value in values.items() if value is not INVALID}
         if self.check is not None:
-            self.check(values, node, findings)
-        return self.make(**values) if len(findings.errors) == faults else INVALID
+            self.check(fit, node, findings)
+        # A value can be invalid without a new error: its template was reported when it was rendered.
+        is_valid = len(findings.errors) == faults and len(fit) == len(values)
+        return self.make(**fit) if is_valid else INVALID
 
     def schema(self) -> dict[str, Any]:
         result: dict[str, Any] = {
