@@ -148,7 +148,7 @@ def test_the_output_of_an_op_suits_an_input_of_any_type() -> None:
         (["name: a, template: {name: train}"], "input `lr` has no value", "set it in `params` or with -P lr=..."),
         (["name: a, template: {name: train}, params: {lr: fast}"], "`lr` must be a number, found the text `fast`",
          None),
-        (["name: a, template: {name: train}, params: {lr: 1, x: 1}"], "unknown input `x`", None),
+        (["name: a, template: {name: train}, params: {lr: 1, x: 1}"], "unknown input `x`", "declare it in `inputs`"),
     ],
 )  # fmt: skip
 def test_an_op_that_is_wrong_is_one_fault(ops: list[str], message: str, suggestion: str | None) -> None:

@@ -20,9 +20,10 @@ from phalanx.spec.layers import merge
 from phalanx.spec.matrix import FORMS
 from phalanx.spec.model import Kind
 from phalanx.spec.params import parse_value
-from phalanx.spec.schema import BUILD_FIELDS, HPTUNING, OP, REPLICA_FIELDS, REPLICAS, VARIABLE, sections
+from phalanx.spec.schema import BUILD_FIELDS, OP, REPLICA_FIELDS, REPLICAS, VARIABLE, sections
 from phalanx.spec.templates import _plain_names
 from phalanx.spec.tree import Node
+from phalanx.spec.tuning_fields import HPTUNING
 from phalanx.spec.yaml_reader import resolve_plain
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from tests.examples import examples

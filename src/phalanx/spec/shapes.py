@@ -14,7 +14,7 @@ from phalanx.spec import quantities
 from phalanx.spec.model import EMPTY, freeze
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.tree import Diagnostics, Node
-from phalanx.spec.yaml_reader import describe
+from phalanx.spec.yaml_reader import describe, space_hint
 
 INVALID: Any = object()
 SUGGESTIONS = 20  # per map: it may have very many unknown keys
@@ -267,6 +267,11 @@ class EnvVars(NamedTuple):
         return "a list of `[NAME, value]` pairs, or a map"
 
 
+def frozen_map(**values: Any) -> Any:
+    """For records that stay maps."""
+    return freeze(values)
+
+
 def scalar_text(value: Any) -> str:
     """A scalar as the user would have typed it in a shell."""
     if value is None:
@@ -295,7 +300,7 @@ class RecordShape(NamedTuple):
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
         if node.entries is None:
-            return _refuse(node, findings, self.words(), self.hint)
+            return _refuse(node, findings, self.words(), space_hint(node) or self.hint)
         faults = len(findings.errors)
         unknown = 0
         values: dict[str, Any] = {}

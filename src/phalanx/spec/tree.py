@@ -152,6 +152,17 @@ def from_plain(value: Any, mark: Mark, parent: Node | None = None, key: str | in
     return node
 
 
+def one_line(text: str) -> str:
+    """Text of a file for a message: line breaks and tabs as spaces."""
+    return text if text.isprintable() else "".join(" " if c in "\n\r\t" else c for c in text)
+
+
+def _error(mark: Mark, path: str, message: str, suggestion: str | None) -> SpecError:
+    return SpecError(
+        mark.place(), one_line(path), one_line(message), None if suggestion is None else one_line(suggestion)
+    )
+
+
 class Diagnostics:
     """Errors and notes found while reading the user's files, in any order."""
 
@@ -161,15 +172,15 @@ class Diagnostics:
 
     def error(self, node: Node, message: str, suggestion: str | None = None, *, at_key: bool = False) -> None:
         mark = node.key_mark if at_key and node.key_mark is not None else node.mark
-        self.errors.append(SpecError(mark.place(), node.path, message, suggestion))
+        self.errors.append(_error(mark, node.path, message, suggestion))
 
     def missing(self, node: Node, key: str, message: str, suggestion: str | None = None) -> None:
         """Report a missing key below this node."""
         kind = node.get("kind") if node.parent is None else None  # sections that a file lacks belong to its kind
         mark = node.key_mark or (kind.mark if kind is not None else node.mark)
         path = f"{node.path}.{key}" if node.path else key
-        self.errors.append(SpecError(mark.place(), path, message, suggestion))
+        self.errors.append(_error(mark, path, message, suggestion))
 
     def note(self, node: Node, message: str) -> None:
         mark = node.key_mark or node.mark
-        self.notes.append(Note(mark.place(), node.path, message))
+        self.notes.append(Note(mark.place(), one_line(node.path), one_line(message)))
