@@ -250,6 +250,9 @@ class _FileRewriter(TreeRewriter):
             self._rename(build.entries, "ref", "commit")
         for key in ("version", "kind", "logging", "name", "description", "tags", "params", "inputs", "outputs"):
             self._drop(build.entries, key, "has no effect inside `build`")
+        environment = build.get("environment")
+        if environment is not None:
+            EnvironmentRewriter(self.top, self.findings, has_framework=True).rewrite_settings(environment)
 
     def _flatten_build(self) -> None:
         """Move the keys of a section `build` to the top: the form of a build up to 0.4.1."""

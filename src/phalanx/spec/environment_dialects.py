@@ -49,8 +49,7 @@ class EnvironmentRewriter(TreeRewriter):
         env = node.entries
         self._rename(env, "master_resources", "resources")
         self._distribution(node, env)
-        self._settings_of_replica(node)
-        self._stores(env)
+        self.rewrite_settings(node)
         if "backend" in env:
             self._move(env, "backend", self.top, "backend", "backend")
         self._drop(env, "cluster_uuid", "is set by the run")
@@ -58,6 +57,12 @@ class EnvironmentRewriter(TreeRewriter):
         if outputs is not None and outputs.entries is not None:
             for key in [key for key in outputs.entries if key not in ("jobs", "experiments")]:
                 self._drop(outputs.entries, key, "names neither `jobs` nor `experiments`")
+
+    def rewrite_settings(self, node: Node) -> None:
+        """Rewrite the part of an environment that has nothing to do with replicas."""
+        if node.entries is not None:
+            self._settings_of_replica(node)
+            self._stores(node.entries)
 
     def _stores(self, env: Map) -> None:
         self._rename(env, "data_persistence", "data_refs")
