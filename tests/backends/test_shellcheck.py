@@ -14,7 +14,11 @@ from phalanx.spec import Kind
 from phalanx.spec.groups import first_suggestion
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-FILES = sorted(path.relative_to(EXAMPLES) for path in EXAMPLES.glob("*/*.yml"))
+FILES = [
+    *sorted(path.relative_to(EXAMPLES) for path in EXAMPLES.glob("*/polyaxonfile.yml")),
+    Path("hpc/long.yml"),
+    Path("mpi/own.yml"),
+]
 
 pytestmark = pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs the Debian package shellcheck")
 

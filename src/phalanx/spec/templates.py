@@ -86,7 +86,8 @@ def render(text: str, context: Mapping[str, Any]) -> Any:
     try:
         return _render(text, context)
     except TemplateSyntaxError as fault:
-        raise TemplateError(f"not a valid template: {fault.message}") from None
+        hint = f"use one of {', '.join(sorted(_FILTERS))}" if "No filter named" in (fault.message or "") else None
+        raise TemplateError(f"not a valid template: {fault.message}", hint) from None
     except UndefinedError as fault:
         unknown = sorted(names_in(text) - set(context) - {"range"})
         if not unknown:
@@ -186,7 +187,9 @@ def _refuse_statements(tree: Any) -> None:
     allowed = (nodes.Template, nodes.Output, nodes.If, nodes.For, nodes.Helper, nodes.Expr)
     for node in list(tree.find_all(nodes.Node)):
         if not isinstance(node, allowed):
-            raise TemplateError(f"`{type(node).__name__.lower()}` statements are not allowed in a template")
+            named = {"Assign": "set", "AssignBlock": "set"}.get(type(node).__name__, type(node).__name__.lower())
+            hint = "write the value in `params`" if named == "set" else None
+            raise TemplateError(f"`{named}` statements are not allowed in a template", hint)
         if isinstance(node, nodes.For) and (next(node.find_all(nodes.For), None) is not None or node.recursive):
             raise TemplateError("loops inside loops are not allowed in a template")
         if isinstance(node, nodes.For) and len(list(node.find_all(nodes.Node))) > MAX_LOOP_BODY:
