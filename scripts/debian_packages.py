@@ -19,7 +19,11 @@ from tests.slurm import debian
 from scripts import build_kubernetes
 from scripts.environments import ENVIRONMENTS
 
-OTHERS = {"chromium": "chromium", "pg_lsclusters": "postgresql"}  # program -> package that provides it
+OTHERS = {
+    "chromium": "chromium",
+    "pg_lsclusters": "postgresql",
+    "shellcheck": "shellcheck",
+}  # program -> package that provides it
 
 
 def missing() -> list[str]:

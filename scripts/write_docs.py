@@ -20,10 +20,7 @@ from phalanx.spec.cluster_fields import KUBERNETES
 from phalanx.spec.matrix import FORMS
 from phalanx.spec.model import Kind
 from phalanx.spec.schema import (
-    ALGORITHMS,
     BUILD,
-    EARLY_STOPPING,
-    HPTUNING,
     LOGGING,
     OP,
     REPLICAS,
@@ -34,6 +31,7 @@ from phalanx.spec.schema import (
     sections,
 )
 from phalanx.spec.shapes import RecordShape
+from phalanx.spec.tuning_fields import ALGORITHMS, EARLY_STOPPING, HPTUNING
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -145,7 +145,8 @@ def test_all_faults_of_a_bad_file_are_told_at_once_in_json(tmp_path: Path) -> No
     hints = {error["line"]: error["suggestion"] for error in errors}
     assert hints[7] == "did you mean `n_workers`?"
     assert hints[10] == "did you mean `lr_rate`?"
-    assert hints[5] is None
+    assert hints[5] == "write a limit of at least 4, or a smaller request"
+    assert hints[9] is None
 
 
 def test_all_faults_of_a_bad_file_are_told_at_once_in_words(tmp_path: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from phalanx import plan, spec
 from phalanx.errors import SpecError, SpecErrors
 from phalanx.placeholders import fill
+from phalanx.plan import framework_checks
 from phalanx.spec import Amount, Resources
 from tests.plan.samples import (
     EXAMPLE,
@@ -21,6 +25,7 @@ from tests.plan.samples import (
     replica,
 )
 
+CPU_S = 3.0  # well below a second on an ordinary machine
 FRAMEWORKS = ("tensorflow", "mxnet", "pytorch", "horovod", "jax", "plain", "mpi")
 
 
@@ -490,3 +495,33 @@ def test_the_locale_of_a_build_is_the_locale_of_the_run() -> None:
     assert {name: made.shared[name] for name in ("LC_ALL", "LANG", "LANGUAGE")} == dict.fromkeys(
         ("LC_ALL", "LANG", "LANGUAGE"), "C.UTF-8"
     )
+
+
+def test_the_variables_of_a_replica_are_a_mapping_that_compares_as_one() -> None:
+    text = "version: 1\nkind: experiment\nframework: pytorch\nenvironment: {replicas: {n_workers: 1}}\nrun: {cmd: x}\n"
+    loaded = framework_checks.load([("polyaxonfile.yml", text.encode())], {})[0]
+    first, second = plan.make(loaded, "a"), plan.make(loaded, "a")
+    assert first == second
+    environment = first.replicas[1].environment
+    assert environment == dict(environment)
+    assert environment["PHALANX_REPLICA"] == "worker-0"
+    assert len(environment) == len(list(environment))
+    assert repr(environment) == repr(dict(environment))
+
+
+def test_a_hundred_thousand_workers_are_planned_quickly() -> None:
+    text = (
+        "version: 1\nkind: experiment\nframework: NAME\nenvironment: {replicas: {n_workers: 100000}}\nrun: {cmd: x}\n"
+    )
+    program = (
+        "import sys, time; from phalanx.plan import framework_checks, make\n"
+        "start = time.process_time()\n"
+        "spec = framework_checks.load([('f.yml', sys.stdin.buffer.read())], {})[0]\n"
+        "assert len(make(spec, 'a').replicas) == 100001\n"
+        "print(time.process_time() - start)\n"
+    )
+    for name in ("tensorflow", "pytorch"):
+        done = subprocess.run(
+            [sys.executable, "-c", program], input=text.replace("NAME", name).encode(), capture_output=True, check=True
+        )
+        assert float(done.stdout) < CPU_S

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from phalanx.spec import Amount, Kind, Resources
-from phalanx.spec.model import ReplicaSettings
-from tests.spec.helpers import EXPERIMENT, GROUP, assert_same, error_of, load_text, notes_of, where
+from phalanx.spec.model import Environment, ReplicaSettings
+from tests.spec.helpers import EXPERIMENT, GROUP, assert_converts, assert_same, error_of, load_text, notes_of, where
 
 # the header --------------------------------------------------------------------------------------------------
 
@@ -367,3 +367,58 @@ def test_every_dialect_of_the_same_run_gives_the_same_spec() -> None:
     assert first.environment.replicas is not None
     assert first.environment.replicas.worker[1] == ReplicaSettings(resources=Resources(gpu=Amount(1.0)))
     assert all(other == first for other in others)
+
+
+def test_the_environment_of_a_build_is_kept_and_its_note_says_that_it_is_not_used() -> None:
+    spec = load_text(
+        f"{EXPERIMENT}build: {{image: x, environment: {{resources: {{cpu: 2}}, node_selectors: {{a: b}}}}}}\n"
+    )
+    assert spec.build is not None
+    assert spec.build.environment is not None
+    settings = spec.build.environment.settings
+    assert settings.resources is not None
+    assert settings.resources.cpu == Amount(2.0, 2.0)
+    assert settings.node_selector == {"a": "b"}
+    assert spec.environment == Environment()
+    note = "`build.environment` is kept but not used: a build runs with the `environment` of the run"
+    assert note in [found.message for found in spec.notes]
+    assert "node_selector:" in assert_converts(spec, has_notes=True)
+
+
+def test_the_environment_of_a_build_is_checked() -> None:
+    error = error_of(f"{EXPERIMENT}build: {{image: x, environment: {{resorces: {{}}}}}}\n")
+    assert error.path == "build.environment.resorces"
+    assert error.suggestion == "did you mean `resources`?"
+
+
+def test_the_environment_in_the_section_of_a_build_file_is_that_of_the_build() -> None:
+    spec = load_text("version: 1\nkind: build\nbuild: {image: x, environment: {max_restarts: 2}}\n")
+    assert spec.environment.settings.max_restarts == 2
+
+
+@pytest.mark.parametrize(
+    ("share", "number"), [("0.3", 3), ("0.29", 2), ("0.01", 1), ("0.999", 9), ("0.5", 5), ("1", 1), ("4", 4)]
+)
+@pytest.mark.parametrize("method", ["random", "grid"])
+def test_a_fraction_as_the_number_of_experiments_is_a_share_of_the_matrix(share: str, number: int, method: str) -> None:
+    settings = f"settings: {{search_method: {method}, n_experiments: {share}}}\n"
+    spec = load_text(f"{GROUP}{settings}matrix: {{a: {{values: [1, 2]}}, b: {{range: '0:5:1'}}}}\n")
+    assert spec.search is not None
+    assert (spec.search.algorithm, spec.search.n_experiments) == (f"{method}_search", number)
+    assert_converts(spec)
+
+
+def test_a_share_is_noted_with_its_number() -> None:
+    notes = notes_of(f"{GROUP}settings: {{n_experiments: 0.3, matrix: {{a: {{range: '0:10:1'}}}}}}\n")
+    assert "`settings.n_experiments: 0.3` read as `hptuning.grid_search.n_experiments: 3`, a share of 10" in notes
+
+
+def test_a_share_of_a_matrix_without_an_end_is_an_error() -> None:
+    error = error_of(f"{GROUP}settings: {{n_experiments: 0.3, matrix: {{a: {{uniform: '0:1'}}}}}}\n")
+    assert error.message == "a share of the experiments requires a matrix of listed values"
+    assert error.suggestion == "write the number of experiments, such as `n_experiments: 10`"
+
+
+def test_a_share_of_a_wrong_matrix_adds_no_error() -> None:
+    error = error_of(f"{GROUP}settings: {{n_experiments: 0.3, matrix: {{a: {{values: []}}}}}}\n")
+    assert error.message == "expected a list of values, found an empty list"

@@ -6,7 +6,7 @@ import pytest
 
 from phalanx.spec import Amount, Resources, Spec
 from phalanx.spec.model import Replicas, ReplicaSettings
-from tests.spec.helpers import EXPERIMENT, assert_same, error_of, errors_of, load_text, notes_of, where
+from tests.spec.helpers import EXPERIMENT, assert_same, error_of, errors_of, load_limited, load_text, notes_of, where
 
 REPLICAS = EXPERIMENT + "framework: pytorch\nenvironment:\n  replicas:\n    n_workers: 2\n"
 CPU = Resources(cpu=Amount(1.0, 2.0))
@@ -125,7 +125,7 @@ def test_the_misspelt_section_of_polyaxons_guide_is_pytorch() -> None:
 def test_a_section_of_a_framework_that_is_empty_is_a_framework_without_replicas() -> None:
     spec = load_text(EXPERIMENT + "environment:\n  tensorflow:\n")
     assert spec.framework == "tensorflow"
-    assert _replicas(spec) == Replicas()
+    assert spec.environment.replicas is None
 
 
 @pytest.mark.parametrize("name", ["horovod", "pytorch"])
@@ -291,3 +291,27 @@ def test_a_bare_amount_is_both_request_and_limit() -> None:
         "`memory: 512` read as both `requests` and `limits`",
     )
     assert spec.environment.settings.resources == Resources(memory=Amount(512.0, 512.0), gpu=Amount(2.0, 2.0))
+
+
+def test_the_resources_of_the_master_had_a_name_of_their_own() -> None:
+    old = "environment:\n  n_workers: 1\n  master_resources: {cpu: {requests: 2, limits: 2}}\n"
+    modern = "environment:\n  replicas: {n_workers: 1}\n  resources: {cpu: {requests: 2, limits: 2}}\n"
+    assert_same(
+        EXPERIMENT + old,
+        f"{EXPERIMENT}framework: tensorflow\n{modern}",
+        "`environment.n_workers` read as `environment.replicas.n_workers`",
+        "`master_resources` read as `resources`",
+        "read as `framework: tensorflow`, the only framework when this form was in use",
+    )
+
+
+@pytest.mark.parametrize("key", ["master_config", "worker_configs", "default_worker_config", "default_ps_config"])
+def test_tensorflows_own_settings_directly_in_environment_get_one_note(key: str) -> None:
+    note = f"`{key}` is not used: it held TensorFlow settings, which the training code now sets itself"
+    assert_same(f"{EXPERIMENT}environment: {{{key}: {{a: 1}}}}\n", f"{EXPERIMENT}environment: {{}}\n", note)
+
+
+def test_many_entries_in_an_old_list_are_quick() -> None:
+    entries = "\n".join(f"    - {{index: {index}, cpu: 1}}" for index in range(20_000))
+    text = f"{EXPERIMENT}environment:\n  tensorflow:\n    n_workers: 20000\n    worker_resources:\n{entries}\n"
+    assert load_limited(text, cpu_s=20).ended == "spec"

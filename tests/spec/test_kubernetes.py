@@ -102,7 +102,7 @@ def test_it_is_written_as_it_was_read() -> None:
         ({"pod": {"apiVersion": "v1", "spec": {}}}, "pod.apiVersion", "unknown field `apiVersion`"),
         ({"pod": {"nodeSelecter": {}}}, "pod.nodeSelecter", "did you mean `nodeSelector`"),
         ({"pod": {"metadata": {"name": "x"}}}, "pod.metadata.name", "unknown field `name` of `metadata`"),
-        ({"pod": {"spec": {"containers": {}}}}, "pod.spec.containers", "expected a list, found a map"),
+        ({"pod": {"spec": {"containers": {}}}}, "pod.spec.containers", "expected a list, found an empty map"),
         ({"pod": {"containers": ["x"]}}, "pod.containers[0]", "expected a map with the fields of a container"),
         ({"pod": {"containers": [{"tty": True}]}}, "pod.containers[0].name", "needs `name`"),
         ({"pod": {"volumes": [{"name": "a", "nsf": {}}]}}, "pod.volumes[0].nsf", "did you mean `nfs`"),

@@ -110,7 +110,7 @@ def test_a_distribution_makes_the_space_endless() -> None:
     ("dimension", "message"),
     [
         ("{valus: [1]}", "unknown key `valus` in a matrix entry"),
-        ("{values: []}", "expected a list of values, found a list"),
+        ("{values: []}", "expected a list of values, found an empty list"),
         ("{values: 5}", "expected a list of values, found the number 5"),
         ("{values: [1], range: '0:1:1'}", "`a` needs exactly one of"),
         ("[1, 2]", "`a` needs exactly one of"),

@@ -295,3 +295,34 @@ def test_a_template_of_a_mebibyte_in_a_param_is_quick_or_refused() -> None:
     result = load_limited(EXPERIMENT + 'params:\n  p: 1\n  q: "' + "{{p}}" * 200_000 + '"\n')
     assert result.ended in ("spec", "errors"), result
     assert result.cpu_s < CPU_S, result
+
+
+def test_a_param_that_the_matrix_also_has_is_noted() -> None:
+    group = "version: 1\nkind: group\nparams: {lr: 5, b: 1}\nhptuning: {matrix: {lr: {values: [1, 2]}}}\n"
+    assert notes_of(group) == ["the matrix also has `lr`: its values are used, not this one"]
+    spec = load_text(group, lr="3")
+    assert [note.place.file for note in spec.notes] == ["command line"]
+
+
+def test_one_wrong_input_does_not_hide_the_errors_of_others_and_of_params() -> None:
+    text = """version: 1
+kind: experiment
+inputs:
+- {name: a, type: integer}
+- {name: b, type: int}
+- {name: c, type: int}
+params: {a: 1, b: text, d: 1}
+run: {cmd: 'x {{ a }} {{ c }} {{ e }}'}
+"""
+    assert [(error.place.line, error.path) for error in errors_of(text)] == [
+        (4, "inputs[0].type"),
+        (6, "inputs[2]"),
+        (7, "params.b"),
+        (7, "params.d"),
+        (8, "run.cmd"),
+    ]
+
+
+def test_a_param_is_not_unknown_while_an_input_has_no_readable_name() -> None:
+    text = "version: 1\nkind: experiment\ninputs: [{name: [loss]}, {name: b}]\nparams: {loss: 1, b: 2}\n"
+    assert [error.path for error in errors_of(text)] == ["inputs[0].name"]

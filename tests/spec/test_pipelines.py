@@ -9,6 +9,7 @@ from phalanx.spec.model import Operation, Pipeline
 from phalanx.spec.schema import TRIGGERS
 from tests.spec.helpers import (
     CPU_S,
+    assert_converts,
     assert_quickly_refused,
     error_of,
     errors_of,
@@ -147,7 +148,7 @@ def test_the_output_of_an_op_suits_an_input_of_any_type() -> None:
         (["name: a, template: {name: train}"], "input `lr` has no value", "set it in `params` or with -P lr=..."),
         (["name: a, template: {name: train}, params: {lr: fast}"], "`lr` must be a number, found the text `fast`",
          None),
-        (["name: a, template: {name: train}, params: {lr: 1, x: 1}"], "unknown input `x`", None),
+        (["name: a, template: {name: train}, params: {lr: 1, x: 1}"], "unknown input `x`", "declare it in `inputs`"),
     ],
 )  # fmt: skip
 def test_an_op_that_is_wrong_is_one_fault(ops: list[str], message: str, suggestion: str | None) -> None:
@@ -263,3 +264,31 @@ def test_many_ops_of_a_large_template_are_quick_or_refused() -> None:
     )
     assert result.ended in ("spec", "errors"), result
     assert result.cpu_s < CPU_S, result
+
+
+def test_an_op_may_write_its_environment_in_an_old_form() -> None:
+    text = """version: 1
+kind: pipeline
+ops: [{name: a, template: {name: t}, environment: {resources: {gpu: 2}}}]
+templates: [{name: t, kind: job, run: {cmd: x}}]
+"""
+    spec = load_text(text)
+    assert spec.pipeline is not None
+    made = spec.pipeline.ops[0].spec
+    assert made is not None
+    resources = made.environment.settings.resources
+    assert resources is not None
+    assert resources.gpu is not None
+    assert resources.gpu.limits == 2
+    assert_converts(spec)
+
+
+def test_an_op_cannot_set_the_framework_of_its_template() -> None:
+    text = """version: 1
+kind: pipeline
+ops: [{name: a, template: {name: t}, environment: {pytorch: {n_workers: 2}}}]
+templates: [{name: t, kind: experiment, run: {cmd: x}}]
+"""
+    fault = error_of(text)
+    assert fault.message == "an op cannot set the framework"
+    assert fault.suggestion == "write `framework` in the template"

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from phalanx.spec import Spec
 from phalanx.spec.commands import fold
 from phalanx.spec.groups import first_suggestion
-from phalanx.spec.layers import merge
 from phalanx.spec.matrix import FORMS
 from phalanx.spec.model import Kind
 from phalanx.spec.params import parse_value
 from phalanx.spec.scalars import resolve_plain
-from phalanx.spec.schema import BUILD_FIELDS, HPTUNING, OP, REPLICA_FIELDS, REPLICAS, VARIABLE, sections
+from phalanx.spec.schema import BUILD_FIELDS, OP, REPLICA_FIELDS, REPLICAS, VARIABLE, sections
 from phalanx.spec.templates import _plain_names
-from phalanx.spec.tree import Node
+from phalanx.spec.tree import Node, merge
+from phalanx.spec.tuning_fields import HPTUNING
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from tests.examples import examples
 from tests.spec.helpers import EXPERIMENT, GROUP, load_text, outcome, tree_of

@@ -13,11 +13,36 @@ from phalanx.errors import Location, SpecErrors
 from phalanx.spec import Amount, Kind, Resources, load
 from phalanx.spec.cluster_fields import KUBERNETES, PYTHON, SLURM
 from phalanx.spec.model import Environment, OutputsRefs, ReplicaSettings
-from phalanx.spec.schema import BUILD_FIELDS, HPTUNING, OP, REPLICA_FIELDS, REPLICAS, json_schema, sections
+from phalanx.spec.schema import BUILD_FIELDS, OP, REPLICA_FIELDS, REPLICAS, json_schema, sections
+from phalanx.spec.tuning_fields import HPTUNING
 from phalanx.spec.yaml_writer import modern_document
 from tests.spec.helpers import EXPERIMENT, FILE, GROUP, error_of, errors_of, load_text, messages_of, where
 
 TENSORFLOW = EXPERIMENT + "framework: tensorflow\n"
+
+
+# invalid values in places that others depend on ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        "{replicas: {n_workers: 2, worker: [{index: '{{ i }}'}]}}",
+        "{replicas: {n_workers: '{{ i }}', worker: [{index: 0}]}}",
+        "{tensorflow: {n_workers: 2, worker_resources: [{index: '{{ i }}', cpu: 1}]}}",
+        "{resources: {cpu: {requests: '{{ i }}', limits: 1}}}",
+    ],
+)
+def test_a_template_that_fails_is_reported_once_also_where_others_depend_on_it(environment: str) -> None:
+    assert error_of(TENSORFLOW + f"environment: {environment}\n").message == "unknown param `i`"
+
+
+@pytest.mark.parametrize("name", ["[loss]", "{a: 1}", "5", "true", "[[1]]"])
+@pytest.mark.parametrize("key", ["inputs", "outputs"])
+def test_a_name_that_is_no_text_is_an_error(key: str, name: str) -> None:
+    fault = error_of(EXPERIMENT + f"{key}: [{{name: {name}, type: str}}]\n")
+    assert fault.path == f"{key}[0].name"
+    assert fault.message.startswith("expected text, found ")
 
 
 # every field -------------------------------------------------------------------------------------------------
@@ -190,10 +215,10 @@ def test_a_spec_cannot_be_changed() -> None:
         ("environment:\n  resorces: {}\n", (4, 3), "environment.resorces", "unknown key `resorces` in environment",
          "did you mean `resources`?"),
         ("environment: {resources: {gpus: {limits: 1}}}\n", (3, 27), "environment.resources.gpus",
-         "unknown key `gpus` in resources", "did you mean `gpu`?"),
+         "unknown key `gpus` in resources", "write `gpu: ...`"),
         ("environment: {resources: {cpu: {requsts: 1}}}\n", (3, 33), "environment.resources.cpu.requsts",
          "unknown key `requsts` in resources.cpu", "did you mean `requests`?"),
-        ("run:\n  command: x\n", (4, 3), "run.command", "unknown key `command` in run", None),
+        ("run:\n  command: x\n", (4, 3), "run.command", "unknown key `command` in run", "write `cmd: ...`"),
         ("build: {imge: x}\n", (3, 9), "build.imge", "unknown key `imge` in build", "did you mean `image`?"),
         ("logging: {lvel: INFO}\n", (3, 11), "logging.lvel", "unknown key `lvel` in logging", "did you mean `level`?"),
         ("xyzzy: 1\n", (3, 1), "xyzzy", "unknown key `xyzzy` in a file of kind experiment", None),
@@ -202,7 +227,7 @@ def test_a_spec_cannot_be_changed() -> None:
         ("ops: []\n", (3, 1), "ops", "unknown key `ops` in a file of kind experiment",
          "`ops` belongs to `kind: pipeline`"),
         ("image: x\n", (3, 1), "image", "unknown key `image` in a file of kind experiment",
-         "`image` belongs to `kind: build`"),
+         "write `build: {image: ...}`"),
     ],
 )  # fmt: skip
 def test_an_unknown_key_is_told_with_its_place_and_what_was_meant(
@@ -222,7 +247,7 @@ def test_an_unknown_key_is_told_with_its_place_and_what_was_meant(
         ("run: python train.py\n", (3, 6), "run", "expected a map, found the text `python train.py`"),
         ("run: {cmd: {a: 1}}\n", (3, 12), "run.cmd", "expected a list (of a command), found a map"),
         ("run: {cmd: [a, 5]}\n", (3, 16), "run.cmd[1]", "expected a command, found the number 5"),
-        ("environment: []\n", (3, 14), "environment", "expected a map, found a list"),
+        ("environment: []\n", (3, 14), "environment", "expected a map, found an empty list"),
         ("params: [1]\n", (3, 9), "params", "expected a map, found a list"),
         ("name: a b\n", (3, 7), "name", "expected a name of letters, digits, `-` and `_`, found the text `a b`"),
         ("tags: {a: 1}\n", (3, 7), "tags", "expected a list (of text), found a map"),
@@ -281,7 +306,6 @@ def test_the_name_of_an_image_may_have_a_registry_a_tag_or_a_digest(image: str) 
     [
         ("experment", "did you mean `experiment`?"),
         ("plugin", "Polyaxon 0.1.1 split it: write `kind: notebook` or `kind: tensorboard`"),
-        ("component", "this is a Polyaxon 1.x file; Phalanx reads format version 1, used by the releases 0.x"),
         ("xyzzy", None),
     ],
 )
@@ -292,7 +316,26 @@ def test_an_unknown_kind_is_told_with_what_was_meant(kind: str, suggestion: str 
     assert where(error) == (2, 7)
 
 
-@pytest.mark.parametrize("version", ["2", "1.1", "0.9", "true", "[1]", "{a: 1}", "one", ".nan", "'2'"])
+@pytest.mark.parametrize(
+    ("text", "place", "shown"),
+    [
+        ("version: 1.1\nkind: component\nrun: {kind: job, container: {image: a}}\n", (1, 1), "version: 1.1"),
+        ("version: 1.05\nkind: experiment\n", (1, 1), "version: 1.05"),
+        ("version: 1\nkind: operation\nhubRef: a\n", (2, 1), "kind: operation"),
+        ("kind: component\ninputs: [{name: a, isOptional: true}]\n", (1, 1), "kind: component"),
+        ("version: 1\nrun:\n  kind: job\n  container: {image: a}\n", (4, 3), "container"),
+        ("version: 1\nhubRef: tuner\n", (2, 1), "hubRef: tuner"),
+    ],
+)
+def test_a_file_of_a_later_format_is_one_error_that_says_so(text: str, place: tuple[int, int], shown: str) -> None:
+    error = error_of(text)
+    assert error.message == f"`{shown}` is the format of Polyaxon 1.x and 2.x; Phalanx reads that of 0.x"
+    assert error.suggestion is not None
+    assert error.suggestion.startswith("write `version: 1`, `kind: experiment`, ")
+    assert where(error) == place
+
+
+@pytest.mark.parametrize("version", ["2", "1.2", "0.9", "true", "[1]", "{a: 1}", "one", ".nan", "'2'"])
 def test_another_version_is_a_fault(version: str) -> None:
     error = error_of(f"version: {version}\nkind: experiment\n")
     assert error.message.startswith("expected version 1, found")

@@ -28,6 +28,12 @@ CONTEXT: dict[str, Any] = {
 }  # fmt: skip
 
 
+FILTER_HINT = (
+    "use one of abs, capitalize, count, d, default, first, float, int, items, join, last, length, list, lower, max, "
+)
+FILTER_HINT += "min, reject, replace, reverse, round, select, sort, string, sum, title, tojson, trim, unique, upper"
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -158,7 +164,7 @@ def test_two_keys_that_render_to_the_same_are_a_fault() -> None:
         ("{{ rate", "not a valid template: unexpected end of template, expected 'end of print statement'.", None),
         ("{% if rate %}", None, None),
         ("{% nonsense %}", "not a valid template: Encountered unknown tag 'nonsense'.", None),
-        ("{{ rate | nonsense }}", "not a valid template: No filter named 'nonsense'.", None),
+        ("{{ rate | nonsense }}", "not a valid template: No filter named 'nonsense'.", FILTER_HINT),
         ("{{ 1 / 0 }}", "the template failed: division by zero", None),
         ("{{ 'a' + 1 }}", 'the template failed: can only concatenate str (not "int") to str', None),
     ],

@@ -445,8 +445,10 @@ def test_a_message_quotes_no_more_than_the_beginning_of_a_text() -> None:
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ({}, "a map"),
-        ([], "a list"),
+        ({}, "an empty map"),
+        ({"a": 1}, "a map"),
+        ([], "an empty list"),
+        ([1], "a list"),
         (None, "nothing"),
         (False, "`false`"),
         (1.5, "the number 1.5"),

@@ -34,6 +34,7 @@ RUN_WIDE = (
     "max_restarts",
 )
 THREADS = "OMP_NUM_THREADS"
+Variables = Mapping[str, Value]
 
 
 def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
@@ -63,10 +64,9 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
     firsts = {member.role: member for member in reversed(members)}.values()  # roles may have different wiring
     wired = {*shared, *replica_variables.own(members[0]), *(name for first in firsts for name in wiring.own(first))}
     from_build = _own_variables(_variables_of_build(spec), wired, "build.env_vars", spec, notes)
-    settings = _Settings(spec, roles, wired, notes)
+    settings = _Settings(spec, wired, notes, wiring, from_build)
     built = tuple(
-        _replica(member, settings, wiring, argv if wiring.launch != "own" or member.rank == 0 else (), from_build)
-        for member in members
+        _replica(member, settings, argv if wiring.launch != "own" or member.rank == 0 else ()) for member in members
     )
     if wiring.launch == "mpirun" and argv:
         built = (*built, _launcher(built[0], len(members), wiring.launcher))
@@ -102,7 +102,7 @@ def total(resources: Iterable[Resources]) -> Resources:
     """The total of all requests; None where no replica requests anything."""
     sums: dict[str, dict[str, float]] = {name: {} for name in RESOURCE_NAMES}
     for asked in resources:
-        for name in RESOURCE_NAMES:
+        for name in RESOURCE_NAMES if any(asked) else ():
             amount: Amount | None = getattr(asked, name)
             for bound in ("requests", "limits") if amount else ():
                 value = getattr(amount, bound)
@@ -146,9 +146,9 @@ def _members(spec: Spec, roles: Mapping[str, int], framework: Framework | None, 
     node = rank = 0
     for role, count in roles.items():
         listed = replicas.worker if role == "worker" else replicas.ps
+        usual = _gpus(_asked(spec, replicas, role, None))
         for index in range(count):
-            asked = _asked(spec, replicas, role, listed.get(index))
-            gpus = _gpus(asked.gpu if asked is not None else None)
+            gpus = _gpus(_asked(spec, replicas, role, listed[index])) if index in listed else usual
             size = 1 if one_each or role not in ("master", "worker") else replicas.processes or max(1, gpus)
             for local in range(size):
                 yield Member(role, index, rank, node, local, size, gpus)
@@ -156,10 +156,11 @@ def _members(spec: Spec, roles: Mapping[str, int], framework: Framework | None, 
             node += 1
 
 
-def _gpus(asked: Amount | None) -> int:
-    if asked is None:
+def _gpus(asked: Resources | None) -> int:
+    gpu = asked.gpu if asked is not None else None
+    if gpu is None:
         return 0
-    return int((asked.limits if asked.requests is None else asked.requests) or 0)
+    return int((gpu.limits if gpu.requests is None else gpu.requests) or 0)
 
 
 def _asked(spec: Spec, replicas: Replicas, role: str, listed: ReplicaSettings | None) -> Resources | None:
@@ -191,27 +192,70 @@ def _command(spec: Spec) -> tuple[str | None, tuple[Value, ...]]:
     return command, ("bash", "-c", command) if command else ()
 
 
+class ReplicaEnvironment(Mapping[str, Value]):
+    """The variables of one replica, composed when they are first read: a check of 100,000 replicas reads none."""
+
+    __slots__ = ("_composed", "_member", "_variables", "_wiring")
+
+    def __init__(self, variables: Mapping[str, Value], member: Member, wiring: Wiring) -> None:
+        self._variables, self._member, self._wiring = variables, member, wiring
+        self._composed: dict[str, Value] | None = None
+
+    def _all(self) -> dict[str, Value]:
+        if self._composed is None:
+            wired = self._wiring.own(self._member)
+            self._composed = {**self._variables, **replica_variables.own(self._member), **wired}
+        return self._composed
+
+    def __getitem__(self, name: str) -> Value:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+
 class _Settings:
     """The settings of each replica: those of its role and index, merged once."""
 
-    def __init__(self, spec: Spec, roles: Mapping[str, int], wired: set[str], notes: list[Note]) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        wired: set[str],
+        notes: list[Note],
+        wiring: Wiring,
+        from_build: Mapping[str, Value],
+    ) -> None:
         self.run = spec.environment.settings
         self.replicas = spec.environment.replicas or Replicas()
         self.spec, self.wired, self.notes = spec, wired, notes
-        self.ps_role = next((role for role in roles if role not in ("master", "worker")), None)
-        self.made: dict[tuple[str, int | None], tuple[ReplicaSettings, dict[str, Value], int]] = {}
+        self.wiring, self.from_build = wiring, from_build
+        self.made: dict[tuple[str, int | None, int], tuple[ReplicaSettings, Variables, Variables]] = {}
 
-    def of(self, member: Member) -> tuple[ReplicaSettings, dict[str, Value], int]:
-        """The settings of a replica, the user's variables for it, and its number of threads; 0 if unknown."""
+    def of(self, member: Member) -> tuple[ReplicaSettings, Variables, Variables]:
+        """The settings of a replica, the user's variables for it, and the defaults of variables."""
         listed = self.replicas.worker if member.role == "worker" else self.replicas.ps
-        key = (member.role, member.index if member.role != "master" and member.index in listed else None)
+        index = member.index if member.role != "master" and member.index in listed else None
+        key = (member.role, index, member.local_size)
         if key not in self.made:
             settings = self._settings(member, listed)
             variables = _own_variables(
                 settings.env_vars or (), self.wired, "environment.env_vars", self.spec, self.notes
             )
-            self.made[key] = (settings, variables, _threads(settings, variables))
+            self.made[key] = (settings, variables, self._defaults(member, settings, variables))
         return self.made[key]
+
+    def _defaults(self, member: Member, settings: ReplicaSettings, variables: Variables) -> Variables:
+        defaults = {name: value for name, value in self.wiring.defaults.items() if name not in variables}
+        threads = _threads(settings, variables)
+        if threads:
+            defaults[THREADS] = str(max(1, threads // member.local_size))
+        return {name: value for name, value in defaults.items() if name not in self.from_build}
 
     def _settings(self, member: Member, listed: Mapping[int, ReplicaSettings]) -> ReplicaSettings:
         if member.role == "master":
@@ -227,17 +271,8 @@ class _Settings:
         return ReplicaSettings(**values)
 
 
-def _replica(
-    member: Member,
-    settings: _Settings,
-    wiring: Wiring,
-    argv: tuple[Value, ...],
-    from_build: Mapping[str, Value],
-) -> Replica:
-    asked, variables, threads = settings.of(member)
-    defaults: dict[str, Value] = {name: value for name, value in wiring.defaults.items() if name not in variables}
-    if threads and THREADS not in from_build:
-        defaults[THREADS] = str(max(1, threads // member.local_size))
+def _replica(member: Member, settings: _Settings, argv: tuple[Value, ...]) -> Replica:
+    asked, variables, defaults = settings.of(member)
     if member.local:
         memory = asked.resources.memory if asked.resources else None
         limit = Amount(0.0, memory.limits) if memory is not None else None
@@ -249,8 +284,8 @@ def _replica(
         index=member.index,
         rank=member.rank,
         settings=asked,
-        environment={**variables, **replica_variables.own(member), **wiring.own(member)},
-        defaults={name: value for name, value in defaults.items() if name not in from_build},
+        environment=ReplicaEnvironment(variables, member, settings.wiring),
+        defaults=defaults,
         argv=argv,
         local=member.local,
     )

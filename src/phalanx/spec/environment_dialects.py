@@ -10,11 +10,33 @@ FRAMEWORK_SECTIONS = ("tensorflow", "mxnet", "horovod", "pytorch", "pytroch")
 FRAMEWORK_SPELLINGS = {"pytroch": "pytorch", "tf": "tensorflow", "torch": "pytorch"}
 _FRAMEWORKS_WITHOUT_PS = ("horovod", "pytorch")
 _ROLES = ("worker", "ps")
+_INDEXED = (("resources", "resources"), ("node_selectors", "node_selector"))
 _TENSORFLOW_SETTINGS = "held TensorFlow settings, which the training code now sets itself"
 
 
+def complete_lists(layer: Node, earlier: Node) -> None:
+    """Add to a layer with `worker_resources` the `worker_node_selectors` of earlier layers, and the reverse: both
+    become one list, `worker`, and a list replaces that of an earlier layer as a whole."""
+    mine, before = layer.get("environment"), earlier.get("environment")
+    if mine is None or before is None:
+        return
+    for steps in ((), ("replicas",), ("distribution",), *((name,) for name in FRAMEWORK_SECTIONS)):
+        section = mine.get(steps[0]) if steps else mine
+        old = before.get(steps[0]) if steps else before
+        if section is None or section.entries is None or old is None:
+            continue
+        for role in _ROLES:
+            keys = [f"{role}_{suffix}" for suffix, _ in _INDEXED]
+            if role in section.entries or not any(key in section.entries for key in keys):
+                continue
+            for key in keys:
+                found = old.get(key)
+                if found is not None and key not in section.entries:
+                    section.entries[key] = found.copy(found.parent, found.key, found.key_mark)
+
+
 class EnvironmentRewriter(TreeRewriter):
-    """Rewrites `environment` into the modern form. `has_framework`: an earlier layer set one."""
+    """Rewrites `environment` into the modern form. `has_framework`: any layer sets one."""
 
     def __init__(self, top: Map, findings: Diagnostics, *, has_framework: bool) -> None:
         super().__init__(top, findings)
@@ -25,17 +47,22 @@ class EnvironmentRewriter(TreeRewriter):
         if node is None or node.entries is None:
             return
         env = node.entries
+        self._rename(env, "master_resources", "resources")
         self._distribution(node, env)
-        self._settings_of_replica(node)
-        self._stores(env)
+        self.rewrite_settings(node)
         if "backend" in env:
             self._move(env, "backend", self.top, "backend", "backend")
         self._drop(env, "cluster_uuid", "is set by the run")
-        self._drop(env, "run_config", _TENSORFLOW_SETTINGS)
         outputs = node.get("outputs")
         if outputs is not None and outputs.entries is not None:
             for key in [key for key in outputs.entries if key not in ("jobs", "experiments")]:
                 self._drop(outputs.entries, key, "names neither `jobs` nor `experiments`")
+
+    def rewrite_settings(self, node: Node) -> None:
+        """Rewrite the part of an environment that has nothing to do with replicas."""
+        if node.entries is not None:
+            self._settings_of_replica(node)
+            self._stores(node.entries)
 
     def _stores(self, env: Map) -> None:
         self._rename(env, "data_persistence", "data_refs")
@@ -101,7 +128,7 @@ class EnvironmentRewriter(TreeRewriter):
             )
             return
         self._note(section, f"`environment.{key}` read as `framework: {name}` and `environment.replicas`")
-        env["replicas"] = section if section.value is not None else section.like({})
+        env["replicas"] = section
         n_ps = section.get("n_ps")
         if section.entries is not None and name in _FRAMEWORKS_WITHOUT_PS and n_ps is not None and n_ps.value != 0:
             self._drop(section.entries, "n_ps", f"has no effect with {name}, which has no parameter servers")
@@ -109,6 +136,8 @@ class EnvironmentRewriter(TreeRewriter):
     def _loose_replicas(self, node: Node, env: Map) -> None:
         """Rewrite counts and overrides directly in `environment`: the form of the first, TensorFlow-only releases, and
         of an error in Polyaxon's guide."""
+        for key in _TENSORFLOW_KEYS:
+            self._drop(env, key, _TENSORFLOW_SETTINGS)
         keys = [key for key in _LOOSE if key in env]
         if not keys:
             return
@@ -121,13 +150,10 @@ class EnvironmentRewriter(TreeRewriter):
             self._move(env, key, replicas, key, f"environment.replicas.{key}")
 
     def _replicas(self, node: Node, replicas: Map) -> None:
-        for key in (
-            "run_config",
-            *(f"{prefix}{role}_config{s}" for prefix in ("", "default_") for role in _ROLES for s in ("", "s")),
-        ):
+        for key in _TENSORFLOW_KEYS:
             self._drop(replicas, key, _TENSORFLOW_SETTINGS)
         for role in _ROLES:
-            for suffix, attribute in (("resources", "resources"), ("node_selectors", "node_selector")):
+            for suffix, attribute in _INDEXED:
                 self._default_attribute(replicas, role, suffix, attribute)
                 self._indexed_attribute(replicas, role, suffix, attribute)
             for entry in (node.get(f"default_{role}"), *node.items(role)):
@@ -154,23 +180,18 @@ class EnvironmentRewriter(TreeRewriter):
         target = replicas[role].elements
         if target is None:
             return
+        listed = {str(_index_of(item)): item for item in reversed(target) if item.entries is not None}
         for entry in old.elements:
             if entry.entries is None:
                 target.append(entry)  # the schema reports what is wrong with it
                 continue
             content = {key: child for key, child in entry.entries.items() if key != "index"}
             index = entry.entries.get("index")
-            own = next(
-                (
-                    item
-                    for item in target
-                    if index is not None and item.entries is not None and _index_of(item) == index.value
-                ),
-                None,
-            )
+            own = listed.get(str(index.value)) if index is not None else None
             if own is None:
                 own = entry.like({} if index is None else {"index": index})
                 target.append(own)
+                listed.setdefault(str(_index_of(own)), own)
             own_map = own.entries
             assert own_map is not None
             if attribute in own_map:
@@ -199,6 +220,10 @@ class EnvironmentRewriter(TreeRewriter):
                 resources.entries[name] = amount.like({"requests": amount, "limits": amount})
 
 
+_TENSORFLOW_KEYS = (
+    "run_config",
+    *(f"{role}_config{s}" for role in ("master", "worker", "ps", "default_worker", "default_ps") for s in ("", "s")),
+)
 _LOOSE = (
     "n_workers",
     "n_ps",
@@ -207,7 +232,7 @@ _LOOSE = (
         f"{prefix}{role}{suffix}"
         for role in _ROLES
         for prefix in ("", "default_")
-        for suffix in ("", "_resources", "_config", "_configs", "_node_selectors")
+        for suffix in ("", "_resources", "_node_selectors")
     ),
 )
 _RENAMED_SETTINGS = (

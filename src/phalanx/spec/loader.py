@@ -9,25 +9,23 @@ from typing import Any
 from phalanx.errors import Location, SpecErrors
 from phalanx.spec import backend_sections, commands
 from phalanx.spec.dialects import modernise
-from phalanx.spec.layers import merge
 from phalanx.spec.matrix import first_values
 from phalanx.spec.model import EMPTY, Build, Kind, Search, Spec, Variable, freeze, thaw
 from phalanx.spec.params import Params, declared_value, parse_value, type_fault
 from phalanx.spec.pipelines import read_pipeline
 from phalanx.spec.schema import (
-    ALGORITHMS,
     BUILD_FIELDS,
-    HPTUNING,
     RUN_BACKENDS,
     VARIABLE,
     environment,
     installed_sections,
     sections,
 )
-from phalanx.spec.shapes import INVALID, Field, ListOf
+from phalanx.spec.shapes import INVALID, Field
 from phalanx.spec.suggestions import did_you_mean, nearest
 from phalanx.spec.templates import is_template, names_in
-from phalanx.spec.tree import Diagnostics, Mark, Node, Source, from_plain
+from phalanx.spec.tree import Diagnostics, Mark, Node, Source, from_plain, merge
+from phalanx.spec.tuning_fields import ALGORITHMS, HPTUNING
 from phalanx.spec.yaml_reader import decode, describe, read
 
 Inspect = Callable[[Node, Diagnostics], None]
@@ -55,7 +53,7 @@ def load_document(name: str, document: Mapping[str, Any]) -> Spec:
     """The spec of plain data: a stored document, or one built by a program. Raises SpecErrors."""
     findings = Diagnostics()
     source = Source(name, "")
-    root = modernise(from_plain(dict(document), Mark(source, 0, 0, 0, 0)), findings)
+    root = modernise([from_plain(dict(document), Mark(source, 0, 0, 0, 0))], findings)
     return _finish(root, findings, None)
 
 
@@ -69,25 +67,45 @@ def _finish(root: Node, findings: Diagnostics, inspect: Inspect | None) -> Spec:
 def _layers(texts: Sequence[tuple[str, bytes]], params: Mapping[str, str], findings: Diagnostics) -> Node:
     faults: list[SpecErrors] = []
     layers: list[Node] = []
-    has_framework = False
     for name, data in texts:
         try:
-            layer = read(decode(name, data))
+            layers.append(read(decode(name, data)))
         except SpecErrors as fault:
             faults.append(fault)
-            continue
-        modernise(layer, findings, has_framework=has_framework)
-        has_framework = has_framework or layer.get("framework") is not None
-        layers.append(layer)
     if faults:
         raise SpecErrors([error for fault in faults for error in fault.errors])
-    root = layers[0]
-    for layer in layers[1:]:
-        root = merge(root, layer)
+    _refuse_later_formats(layers)
+    root = modernise(layers, findings)
     if params:
+        mark = root.mark
         root = merge(root, _command_line(params, root))
-    root.mark = layers[0].mark  # errors about the whole file point at the first one
+        root.mark = mark
     return root
+
+
+def _refuse_later_formats(layers: Sequence[Node]) -> None:
+    """Raise SpecErrors for a file of Polyaxon 1.x or 2.x: hardly any of its keys would be known."""
+    for found in filter(None, map(_sign_of_later_format, layers)):
+        shown = found.key if found.entries is not None else f"{found.key}: {found.value}"
+        message = f"`{shown}` is the format of Polyaxon 1.x and 2.x; Phalanx reads that of 0.x"
+        hint = (
+            "write `version: 1`, `kind: experiment`, the container's command as `run: {cmd: ...}` and its image as "
+            "`build: {image: ...}`"
+        )
+        findings = Diagnostics()
+        findings.error(found, message, hint, at_key=True)
+        raise SpecErrors(findings.errors)
+
+
+def _sign_of_later_format(layer: Node) -> Node | None:
+    """A part of a file that only Polyaxon 1.x and 2.x have."""
+    version, kind, run = layer.get("version"), layer.get("kind"), layer.get("run")
+    if version is not None and str(version.value) in ("1.1", "1.05"):
+        return version
+    if kind is not None and str(kind.value).casefold() in ("component", "operation"):
+        return kind
+    parts = [run.get("container") if run is not None else None, *map(layer.get, ("component", "hubRef", "pathRef"))]
+    return next((part for part in parts if part is not None), None)
 
 
 def _command_line(params: Mapping[str, str], root: Node) -> Node:
@@ -112,12 +130,12 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
     """The spec of a modernised, merged tree; None after adding the reason to the findings."""
     kind = _kind(root, findings)
     _version(root, findings)
-    if kind is Kind.BUILD:
-        _flatten_build(root, findings)
     record = sections(kind, _backend_sections(root, kind))
     search = _search(root, findings) if kind is Kind.GROUP else None
     variables = _variables(root, "inputs", findings)
-    params = Params(root.get("params"), variables, first_values(search) if search else EMPTY, findings)
+    fixed = first_values(search) if search else EMPTY
+    is_complete = len(variables) >= len(root.items("inputs"))
+    params = Params(root.get("params"), variables, fixed, findings, is_complete=is_complete)
     if search is None:
         params.wrong |= _matrix_names(root)  # already reported with the matrix
     _required_inputs(params, root, findings)
@@ -139,6 +157,11 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
     if kind is Kind.BUILD:
         own["build"] = Build(**{key: values[key] for key in BUILD_FIELDS if key in values})
         own["backend"] = values.get("backend")
+    elif own.get("build") is not None and own["build"].environment is not None:
+        where = root.get("build")
+        assert where is not None
+        message = "`build.environment` is kept but not used: a build runs with the `environment` of the run"
+        findings.note(where.get("environment") or where, message)
     shown = params.values if search is None else {name: thaw(document["params"][name]) for name in params.nodes}
     return Spec(
         kind=kind,
@@ -177,25 +200,9 @@ def _kind(root: Node, findings: Diagnostics) -> Kind:
     hint = f"did you mean `{near}`?" if near else None
     if word == "plugin":
         hint = "Polyaxon 0.1.1 split it: write `kind: notebook` or `kind: tensorboard`"
-    elif word in ("component", "operation"):
-        hint = "this is a Polyaxon 1.x file; Phalanx reads format version 1, used by the releases 0.x"
     findings.error(node, f"expected one of {', '.join(Kind)}, found {describe(node)}", hint)
     root.entries["kind"] = node.like(near or str(guess))  # type: ignore[index]
     return Kind(near) if near else guess
-
-
-def _flatten_build(root: Node, findings: Diagnostics) -> None:
-    """Move the keys of a section `build` to the top: the form of a build up to 0.4.1."""
-    section = root.get("build")
-    assert root.entries is not None
-    if section is None or section.entries is None:
-        return
-    del root.entries["build"]
-    findings.note(section, "`build` read as the top of the file")
-    for key, node in section.entries.items():
-        if key in root.entries:
-            findings.error(node, f"`{key[:60]}` is both in `build` and at the top of the file", "keep one", at_key=True)
-        root.entries.setdefault(key, node)
 
 
 def _version(root: Node, findings: Diagnostics) -> None:
@@ -206,10 +213,10 @@ def _version(root: Node, findings: Diagnostics) -> None:
         root.value = {"version": root.like(1), **root.entries}
     elif node.value in ("1", "1.0"):
         findings.note(node, f'`"{node.value}"` read as 1')
-        node.value = 1
+        node.value, node.text = 1, None
     elif node.value != 1 or isinstance(node.value, bool):
         findings.error(node, f"expected version 1, found {describe(node)}", "write `version: 1`")
-        node.value = 1
+        node.value, node.text = 1, None
     else:
         node.value, node.text = 1, None  # also for `1.0`
 
@@ -219,19 +226,22 @@ def _variables(root: Node, key: str, findings: Diagnostics) -> tuple[Variable, .
     node = root.get(key)
     if node is None:
         return ()
-    read_quietly = ListOf(VARIABLE).read(node, Diagnostics())
-    if read_quietly is INVALID:
-        return ()
-    seen: set[str] = set()
-    for variable, entry in zip(read_quietly, root.items(key), strict=True):
-        if variable.name in seen:
-            findings.error(entry, f"{key[:-1]} `{variable.name}` is declared twice")
-        seen.add(variable.name)
-    return tuple(read_quietly)
+    found: dict[str, Variable] = {}
+    for entry in root.items(key):
+        variable = VARIABLE.read(entry, Diagnostics())
+        if variable is INVALID:
+            name = entry.get("name")
+            if name is None or not isinstance(name.value, str):
+                continue
+            variable = Variable(name=name.value, is_optional=True)  # so that the errors of its uses are found, too
+        if variable.name in found:
+            findings.error(entry, f"{key[:-1]} `{variable.name}` is declared twice", "keep one of the two")
+        found[variable.name] = variable
+    return tuple(found.values())
 
 
 def _required_inputs(params: Params, root: Node, findings: Diagnostics) -> None:
-    entries = {item.entries["name"].value: item for item in root.items("inputs") if item.entries and item.get("name")}
+    entries = {str(named.value): item for item in root.items("inputs") if (named := item.get("name")) is not None}
     for name in params.missing():
         where = entries.get(name, root)
         findings.error(where, f"input `{name}` has no value", f"set it in `params` or with -P {name}=...")
@@ -317,7 +327,8 @@ def _search(root: Node, findings: Diagnostics) -> Search | None:
     named = [name for name in ALGORITHMS if name in values]
     if len(named) > 1:
         said = " and ".join(f"`{name}`" for name in named)
-        findings.error(node.get(named[1]) or node, f"a group has one search; {said} are both set", at_key=True)
+        message = f"a group has one search; {said} are both set"
+        findings.error(node.get(named[1]) or node, message, "keep one", at_key=True)
     algorithm = named[0] if named else "grid_search"
     settings = values.get(algorithm, EMPTY)
     matrix = values["matrix"]

@@ -81,7 +81,8 @@ class Matrix:
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
         if not node.entries:
-            findings.error(node, f"expected a map of parameters to try, found {describe(node)}")
+            hint = "write `matrix: {lr: {values: [0.1, 0.01]}}`"
+            findings.error(node, f"expected a map of parameters to try, found {describe(node)}", hint)
             return INVALID
         dimensions: list[Any] = []
         count = 0
@@ -129,7 +130,7 @@ def _dimension(name: str, node: Node, findings: Diagnostics) -> Any:
 
 def _values(name: str, node: Node, findings: Diagnostics) -> Any:
     if not node.elements:
-        findings.error(node, f"expected a list of values, found {describe(node)}")
+        findings.error(node, f"expected a list of values, found {describe(node)}", "write `values: [1, 2, 3]`")
         return INVALID
     return Dimension(name, "values", values=freeze(node.written()))
 

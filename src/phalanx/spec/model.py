@@ -194,6 +194,7 @@ class Build(NamedTuple):
     branch: str | None = None
     nocache: bool = False
     backend: str | None = None
+    environment: Environment | None = None  # of the build itself; no backend uses it yet
 
 
 class Logging(NamedTuple):

@@ -85,7 +85,11 @@ class Params:
         variables: tuple[Variable, ...],
         fixed: Mapping[str, Any],
         findings: Diagnostics,
+        *,
+        is_complete: bool = True,
     ) -> None:
+        """`fixed`: the values of a matrix. `is_complete`: all declared inputs could be read."""
+        self.is_complete = is_complete
         self.nodes: dict[str, Node] = (section.entries if section is not None else None) or {}
         self.variables = {variable.name: variable for variable in variables}
         self.fixed = dict(fixed)  # matrix values: they override params of the same name
@@ -102,6 +106,8 @@ class Params:
         for name, node in self.nodes.items():
             if not _NAME.match(name):
                 findings.note(node, f"`{name[:60]}` cannot be used in templates: it is not a plain name")
+            if name in self.fixed:
+                findings.note(node, f"the matrix also has `{name[:60]}`: its values are used, not this one")
             self._settle(name, ())
         self._check_inputs()
 
@@ -152,7 +158,9 @@ class Params:
             return
         for name, node in self.nodes.items():
             if name not in self.variables:
-                hint = did_you_mean(name, self.variables)
+                if not self.is_complete:
+                    continue  # it may be the input that could not be read
+                hint = did_you_mean(name, self.variables) or "declare it in `inputs`"
                 self.findings.error(node, f"unknown input `{name[:60]}`", hint, at_key=True)
             elif name not in self.wrong:
                 fault = type_fault(self.variables[name], self.values.get(name))

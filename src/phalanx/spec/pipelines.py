@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from phalanx.spec.dialects import modernise
-from phalanx.spec.layers import merge
 from phalanx.spec.model import Operation, Pipeline, Spec, freeze
 from phalanx.spec.schema import OP
 from phalanx.spec.shapes import INVALID
@@ -36,7 +35,10 @@ def read_pipeline(root: Node, settings: Any, findings: Diagnostics, read_spec: R
     if findings.errors or settings is INVALID:
         return None
     return Pipeline(
-        ops=tuple(op._replace(spec=specs.get(op.name)) for op, _ in ops.values()),
+        # read again: old forms in the sections of the ops were rewritten since
+        ops=tuple(
+            _operation(OP.read(node, findings))._replace(spec=specs.get(name)) for name, (_, node) in ops.items()
+        ),
         schedule=settings.get("schedule"),
         concurrency=settings.get("concurrency"),
         execute_at=settings.get("execute_at"),
@@ -71,7 +73,7 @@ def _templates(root: Node, findings: Diagnostics) -> dict[str, Node]:
             node.entries["kind"] = node.like("experiment")
         if node.get("version") is None:
             node.entries["version"] = node.like(1)  # a template has the version of its pipeline
-        modernise(node, findings)
+        modernise([node], findings)
         name = node.get("name")
         if name is None:
             findings.missing(node, "name", "a template requires a `name` that ops refer to")
@@ -133,7 +135,7 @@ def _fill_in(
             where, hint = node.get("template") or node, did_you_mean(name, templates)
             findings.error(where, f"op `{op.name}` uses the unknown template `{name}`", hint)
         else:
-            spec = read_spec(_laid_over(templates[name], node), findings)
+            spec = read_spec(_laid_over(templates[name], node, findings), findings)
             if spec is not None:
                 specs[op.name] = spec
     return specs
@@ -148,11 +150,14 @@ def _check_unused(templates: Mapping[str, Node], findings: Diagnostics, read_spe
         findings.errors += [error for error in quiet.errors if not any(word in error.message for word in wanting)]
 
 
-def _laid_over(template: Node, op: Node) -> Node:
+def _laid_over(template: Node, op: Node, findings: Diagnostics) -> Node:
     """The template with the op's params, and the op's sections merged over those of the template."""
     own = template.copy(template.parent, template.key, template.key_mark)
     layer = Node({}, op.mark, op.parent, op.key, op.key_mark)
     layer.value = {key: op.entries[key] for key in ("params", *_LAID_OVER) if op.entries and op.get(key)}
-    result = merge(own, layer)
+    result = modernise([own, layer], findings)
+    named = layer.get("framework")
+    if named is not None:
+        findings.error(named, "an op cannot set the framework", "write `framework` in the template", at_key=True)
     result.mark, result.parent, result.key, result.key_mark = own.mark, own.parent, own.key, own.key_mark
     return result

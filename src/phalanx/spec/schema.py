@@ -8,9 +8,9 @@ from typing import Any
 
 from phalanx.spec import backend_sections, quantities
 from phalanx.spec.cluster_fields import KUBERNETES, PYTHON, SLURM
-from phalanx.spec.matrix import Matrix
 from phalanx.spec.model import (
     EMPTY,
+    RESOURCE_NAMES,
     Amount,
     Build,
     Environment,
@@ -37,8 +37,11 @@ from phalanx.spec.shapes import (
     RecordShape,
     Shape,
     TextShape,
+    frozen_map,
 )
+from phalanx.spec.suggestions import AMOUNTS, OTHER_NAMES, hints, places_of
 from phalanx.spec.tree import Diagnostics, Node
+from phalanx.spec.tuning_fields import HPTUNING
 
 NAME = TextShape(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `-` and `_`")
 NAMES = ListOf(TextShape(numbers=True, what="a name"))
@@ -54,16 +57,13 @@ MOST_REPLICAS = 100_000
 DISTRIBUTED_KINDS = (Kind.EXPERIMENT, Kind.GROUP)
 
 
-def _frozen(**values: Any) -> Any:
-    return freeze(values)
-
-
 def _limits_cover_requests(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     requests, limits = values.get("requests"), values.get("limits")
     if requests is not None and limits is not None and limits < requests:
         where = node.get("limits") or node
         tidy = quantities.tidy
-        findings.error(where, f"the limit ({tidy(limits)}) is below the request ({tidy(requests)})")
+        hint = f"write a limit of at least {tidy(requests)}, or a smaller request"
+        findings.error(where, f"the limit ({tidy(limits)}) is below the request ({tidy(requests)})", hint)
 
 
 def _amount(name: str, unit: Shape, doc: str) -> Field:
@@ -88,6 +88,7 @@ RESOURCES = RecordShape(
         "tpu": _amount("tpu", _DEVICES, "TPUs."),
     },
     Resources,
+    elsewhere={**AMOUNTS, **hints(OTHER_NAMES, ("environment", "resources"), RESOURCE_NAMES)},
 )
 
 REPLICA_FIELDS: dict[str, Field] = {
@@ -118,22 +119,29 @@ def _indices_fit(values: dict[str, Any], node: Node, findings: Diagnostics) -> N
     for role, count_key in (("worker", "n_workers"), ("ps", "n_ps")):
         count = values.get(count_key, 0)
         seen: set[int] = set()
+        written = {
+            found.value
+            for entry in node.items(role)
+            if (found := entry.get("index")) is not None and isinstance(found.value, int)
+        }
         for entry in node.items(role):
             if entry.entries is None or entry.poisoned:
                 continue
             where = entry.get("index")
             if where is None:
-                hint = f"write `index: {len(seen)}`" if count else None
+                free = next((index for index in range(count) if index not in written), None)
+                hint = f"write `index: {free}`" if free is not None else f"remove it, or write a larger `{count_key}`"
                 findings.missing(entry, "index", f"this entry of `{role}` has no `index`", hint)
                 continue
             index = Number(low=0, whole=True).read(where, Diagnostics())
             if index is INVALID:
                 continue  # reported by the record of the entry
             if index in seen:
-                findings.error(where, f"{role} {index} is listed twice")
+                findings.error(where, f"{role} {index} is listed twice", "keep one of the two")
             elif index >= count and (count_key in values or node.get(count_key) is None):
-                has = f"{role}s 0 to {count - 1}" if count else f"no {role} at all"
-                findings.error(where, f"there is no {role} {index}: `{count_key}: {count}` gives {has}")
+                has = f"{role}s 0 to {count - 1}" if count > 1 else f"{role} 0 only" if count else f"no {role} at all"
+                hint = f"write `{count_key}: {index + 1}`" + (f", or an index below {count}" if count else "")
+                findings.error(where, f"there is no {role} {index}: `{count_key}: {count}` gives {has}", hint)
             seen.add(index)
 
 
@@ -175,6 +183,11 @@ REPLICAS = RecordShape(
     },
     _replicas,
     _indices_fit,
+    elsewhere={
+        **hints(OTHER_NAMES, ("environment", "replicas"), ("n_workers", "n_ps", "default_ps", "ps")),
+        "resources": "write `default_worker: {resources: ...}`; those of the master are in `environment.resources`",
+        "framework": "write `framework` at the top of the file",
+    },
 )
 
 OUTPUTS_REFS = RecordShape(
@@ -214,9 +227,14 @@ def environment(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> RecordShap
     fields = {**backends, **fields}
     if kind in DISTRIBUTED_KINDS:
         fields["replicas"] = Field(REPLICAS, "The workers and parameter servers of a distributed run.")
-        return RecordShape("environment", fields, _environment)
+        return RecordShape("environment", fields, _environment, elsewhere=_misplaced(fields))
     only = "`replicas` is only allowed in `kind: experiment` and `kind: group`"
-    return RecordShape("environment", fields, _environment, elsewhere={"replicas": only})
+    return RecordShape("environment", fields, _environment, elsewhere={**_misplaced(fields), "replicas": only})
+
+
+def _misplaced(fields: Mapping[str, Field]) -> dict[str, str]:
+    places = places_of({("environment", "resources"): RESOURCES.fields})
+    return {**AMOUNTS, **hints(places, ("environment",), fields)}
 
 
 def installed_sections() -> Mapping[str, Field]:
@@ -256,7 +274,8 @@ BUILD_FIELDS: dict[str, Field] = {
     "nocache": Field(Boolean(), "Build without the cache."),
     "backend": Field(TextShape(choices=("native", "kaniko", "other")), "The image builder."),
 }
-BUILD = RecordShape("build", BUILD_FIELDS, Build, _one_base)
+_OF_BUILD = Field(environment(Kind.BUILD), "The environment of the build itself. Kept, but not used yet.")
+BUILD = RecordShape("build", {**BUILD_FIELDS, "environment": _OF_BUILD}, Build, _one_base)
 
 RUN = RecordShape(
     "run",
@@ -269,6 +288,7 @@ RUN = RecordShape(
     },
     dict,
     hint="write `run: {cmd: ...}`",
+    elsewhere=hints(OTHER_NAMES, ("run",), ("cmd",)),
 )
 LOGGING = RecordShape(
     "logging",
@@ -316,123 +336,6 @@ VARIABLE = RecordShape(
     _variable,
 )
 
-METRIC = RecordShape(
-    "metric",
-    {
-        "name": Field(TextShape(), "the metric's name", required=True),
-        "optimization": Field(
-            TextShape(choices=("maximize", "minimize")), "Whether higher or lower is better. Default: maximize."
-        ),
-    },
-    _frozen,
-)
-N_EXPERIMENTS = Field(Number(low=1, whole=True), "Number of experiments to run.")
-_GAUSSIAN = RecordShape(
-    "gaussian_process",
-    {
-        "kernel": Field(TextShape(choices=("matern", "rbf")), "The kernel. Default: matern."),
-        "length_scale": Field(Number(), "The length scale of the kernel. Default: 1.0."),
-        "nu": Field(Number(), "Smoothness of the matern kernel. Default: 1.5."),
-        "n_restarts_optimizer": Field(Number(low=0, whole=True), "Restarts of the kernel optimiser."),
-    },
-    _frozen,
-)
-
-
-def _acquisition(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
-    if node.get("acquisition_function") is not None and "acquisition_function" not in values:
-        return  # already reported
-    function = values.get("acquisition_function", "ucb")
-    wanted = "kappa" if function == "ucb" else "eps"
-    if node.get(wanted) is None:
-        findings.missing(node, wanted, f"the acquisition function `{function}` needs `{wanted}`")
-
-
-ALGORITHMS: dict[str, RecordShape] = {
-    "grid_search": RecordShape("grid_search", {"n_experiments": N_EXPERIMENTS}, _frozen),
-    "random_search": RecordShape("random_search", {"n_experiments": N_EXPERIMENTS}, _frozen),
-    "hyperband": RecordShape(
-        "hyperband",
-        {
-            "max_iter": Field(Number(low=1, whole=True), "the maximum resource of one run", required=True),
-            "eta": Field(Number(low=1, above_low=True), "the reduction factor", required=True),
-            "resource": Field(
-                RecordShape(
-                    "resource",
-                    {
-                        "name": Field(TextShape(), "the param that holds the resource", required=True),
-                        "type": Field(TextShape(choices=("int", "float")), "Its type. Default: float."),
-                    },
-                    _frozen,
-                ),
-                "what increases from round to round",
-                required=True,
-            ),
-            "metric": Field(METRIC, "the metric to compare", required=True),
-            "resume": Field(Boolean(), "Runs that are kept resume instead of starting over."),
-        },
-        _frozen,
-    ),
-    "bo": RecordShape(
-        "bo",
-        {
-            "n_initial_trials": Field(Number(low=1, whole=True), "number of random runs at the start", required=True),
-            "n_iterations": Field(Number(low=1, whole=True), "number of suggestions after them", required=True),
-            "metric": Field(METRIC, "the metric to optimise", required=True),
-            "utility_function": Field(
-                RecordShape(
-                    "utility_function",
-                    {
-                        "acquisition_function": Field(TextShape(choices=("ucb", "ei", "poi")), "Default: ucb."),
-                        "kappa": Field(Number(), "For ucb."),
-                        "eps": Field(Number(), "For ei and poi."),
-                        "gaussian_process": Field(_GAUSSIAN, "The model of the metric."),
-                        "n_warmup": Field(Number(low=0, whole=True), "Number of random points to try first."),
-                        "n_iter": Field(Number(low=0, whole=True), "Number of restarts of the optimiser."),
-                    },
-                    _frozen,
-                    _acquisition,
-                ),
-                "How to choose the next suggestion.",
-            ),
-        },
-        _frozen,
-    ),
-}
-EARLY_STOPPING = RecordShape(
-    "early_stopping",
-    {
-        "metric": Field(TextShape(), "the metric to watch", required=True),
-        "value": Field(Number(), "the value that stops the search", required=True),
-        "optimization": Field(TextShape(choices=("maximize", "minimize")), "Default: maximize."),
-        "policy": Field(
-            RecordShape(
-                "policy",
-                {
-                    "kind": Field(TextShape(choices=("median", "average", "truncation")), "the rule", required=True),
-                    "evaluation_interval": Field(Number(low=1, whole=True), "How often the rule is evaluated."),
-                    "percent": Field(Number(low=0, high=100), "For truncation."),
-                },
-                _frozen,
-            ),
-            "A rule that stops individual runs early.",
-        ),
-    },
-    _frozen,
-)
-HPTUNING = RecordShape(
-    "hptuning",
-    {
-        "matrix": Field(Matrix(), "the parameters to try", required=True),
-        "concurrency": Field(Number(low=0, whole=True), "Number of concurrent runs. Default: 1."),
-        "seed": Field(Number(whole=True), "The random seed."),
-        **{name: Field(record, f"Search by {name}.") for name, record in ALGORITHMS.items()},
-        "early_stopping": Field(ListOf(EARLY_STOPPING), "Conditions that stop the search."),
-    },
-    dict,
-    elsewhere={"n_experiments": "write it below `random_search` or `grid_search`"},
-)
-
 _SCHEDULE = RecordShape(
     "schedule",
     {
@@ -443,7 +346,7 @@ _SCHEDULE = RecordShape(
         "cron": Field(TextShape(), "A cron expression (cron)."),
         "depends_on_past": Field(Boolean(), "Wait for the previous run."),
     },
-    _frozen,
+    frozen_map,
 )
 TRIGGERS = ("all_succeeded", "all_failed", "all_done", "one_succeeded", "one_failed", "one_done")
 _TEMPLATE_KEYS = ("name", "url", "path", "action", "event")
@@ -462,7 +365,7 @@ OP = RecordShape(
             RecordShape(
                 "template",
                 {key: Field(TextShape(), f"The template, by {key}.") for key in _TEMPLATE_KEYS},
-                _frozen,
+                frozen_map,
                 _one_template,
             ),
             "what the op runs",
@@ -485,7 +388,7 @@ OP = RecordShape(
         "logging": Field(MapOf(), "Merged over the `logging` of the template."),
         "tags": Field(ListOf(TextShape(numbers=True), lone=True), "Additional tags."),
     },
-    _frozen,
+    frozen_map,
 )
 
 _HEADER: dict[str, Field] = {
@@ -552,12 +455,23 @@ def _homes() -> dict[str, list[Kind]]:
     return homes
 
 
+_PLACES = places_of(
+    {
+        ("environment",): (*REPLICA_FIELDS, *OWN_SECTIONS[1:]),
+        ("environment", "replicas"): REPLICAS.fields,
+        ("build",): BUILD_FIELDS,
+        ("hptuning",): HPTUNING.fields,
+    }
+)
+
+
 def sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> RecordShape:
     """The whole file of one kind. `backends`: sections of `environment` that installed backends add."""
     fields = _sections(kind, backends)
     elsewhere = {
         key: f"`{key}` belongs to `kind: {' | '.join(homes)}`" for key, homes in _homes().items() if key not in fields
     }
+    elsewhere |= hints(_PLACES, (), fields)
     check = _one_base if kind is Kind.BUILD else None
     return RecordShape(f"a file of kind {kind}", fields, dict, check, elsewhere)
 

@@ -14,7 +14,7 @@ from phalanx.spec import quantities
 from phalanx.spec.model import EMPTY, freeze
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.tree import Diagnostics, Node
-from phalanx.spec.yaml_reader import describe
+from phalanx.spec.yaml_reader import describe, space_hint
 
 INVALID: Any = object()
 SUGGESTIONS = 20  # per map: it may have very many unknown keys
@@ -274,6 +274,11 @@ class EnvVars(NamedTuple):
         return "a list of `[NAME, value]` pairs, or a map"
 
 
+def frozen_map(**values: Any) -> Any:
+    """For records that stay maps."""
+    return freeze(values)
+
+
 class Field(NamedTuple):
     shape: Shape
     doc: str
@@ -295,7 +300,7 @@ class RecordShape(NamedTuple):
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
         if node.entries is None:
-            return _refuse(node, findings, self.words(), self.hint)
+            return _refuse(node, findings, self.words(), space_hint(node) or self.hint)
         faults = len(findings.errors)
         unknown = 0
         values: dict[str, Any] = {}
@@ -311,10 +316,12 @@ class RecordShape(NamedTuple):
         for key, known in self.fields.items():
             if known.required and node.get(key) is None:
                 findings.missing(node, key, f"{self.name} needs `{key}`: {known.doc}")
-        values = {key: value for key, value in values.items() if value is not INVALID}
+        fit = {key: value for key, value in values.items() if value is not INVALID}
         if self.check is not None:
-            self.check(values, node, findings)
-        return self.make(**values) if len(findings.errors) == faults else INVALID
+            self.check(fit, node, findings)
+        # A value can be invalid without a new error: its template was reported when it was rendered.
+        is_valid = len(findings.errors) == faults and len(fit) == len(values)
+        return self.make(**fit) if is_valid else INVALID
 
     def schema(self) -> dict[str, Any]:
         result: dict[str, Any] = {

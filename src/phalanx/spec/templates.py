@@ -91,25 +91,30 @@ def render(text: str, context: Mapping[str, Any]) -> Any:
     try:
         return _render(text, context)
     except TemplateSyntaxError as fault:
-        raise TemplateError(f"not a valid template: {fault.message}") from None
+        hint = f"use one of {', '.join(sorted(_FILTERS))}" if "No filter named" in (fault.message or "") else None
+        raise TemplateError(f"not a valid template: {fault.message}", hint) from None
     except UndefinedError as fault:
         unknown = sorted(names_in(text) - set(context) - {"range"})
         if not unknown:
             raise TemplateError(f"not found in the params: {fault.message}") from None
-        said = ", ".join(f"`{name}`" for name in unknown)
         dashed = next((name for name in context if "-" in name and name in text), None)
         if dashed is not None:
             fair = dashed.replace("-", "_")
             hint = f"`-` means minus in a template: name the param `{fair}`"
             raise TemplateError(f"`{dashed}` cannot be used in a template", hint) from None
-        hint = did_you_mean(unknown[0], context) or f"set it in `params` or with -P {unknown[0]}=..."
-        raise TemplateError(f"unknown param {said}", hint) from None
+        raise _unknown_params(unknown, context) from None
     except SecurityError as fault:
         raise TemplateError(f"not allowed in a template: {fault}") from None
     except (RecursionError, SyntaxError, MemoryError):
         raise TemplateError("the template is nested too deeply or is too large") from None
     except (JinjaError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError, NameError) as fault:
         raise TemplateError(f"the template failed: {fault}"[:200]) from None
+
+
+def _unknown_params(unknown: list[str], context: Mapping[str, Any]) -> TemplateError:
+    said = ", ".join(f"`{name}`" for name in unknown)
+    hint = did_you_mean(unknown[0], context) or f"set it in `params` or with -P {unknown[0]}=..."
+    return TemplateError(f"unknown param {said}", hint)
 
 
 def _plain_names(text: str, context: Mapping[str, Any]) -> str | None:
@@ -187,7 +192,9 @@ def _refuse_statements(tree: Any) -> None:
     allowed = (nodes.Template, nodes.Output, nodes.If, nodes.For, nodes.Helper, nodes.Expr)
     for node in list(tree.find_all(nodes.Node)):
         if not isinstance(node, allowed):
-            raise TemplateError(f"`{type(node).__name__.lower()}` statements are not allowed in a template")
+            named = {"Assign": "set", "AssignBlock": "set"}.get(type(node).__name__, type(node).__name__.lower())
+            hint = "write the value in `params`" if named == "set" else None
+            raise TemplateError(f"`{named}` statements are not allowed in a template", hint)
         if isinstance(node, nodes.For) and (next(node.find_all(nodes.For), None) is not None or node.recursive):
             raise TemplateError("loops inside loops are not allowed in a template")
         if isinstance(node, nodes.For) and len(list(node.find_all(nodes.Node))) > MAX_LOOP_BODY:
@@ -436,8 +443,14 @@ class Renderer:
                 _DEADLINE.reset(until)
             self.left -= weight(value)
         except TemplateError as fault:
-            if not names_in(text) & self.unknown:
-                self.findings.error(node, str(fault), fault.suggestion)
+            names = names_in(text)
+            if names & self.unknown:  # reported; but not its other names
+                others = sorted(names - self.unknown - set(self.context) - {"range"})
+                reported = _unknown_params(others, self.context) if others else None
+            else:
+                reported = fault
+            if reported is not None:
+                self.findings.error(node, str(reported), reported.suggestion)
             result.poisoned = True
             return result
         found = from_plain(value, node.mark)

@@ -174,6 +174,17 @@ def from_plain(value: Any, mark: Mark, parent: Node | None = None, key: str | in
     return node
 
 
+def one_line(text: str) -> str:
+    """Text of a file for a message: line breaks and tabs as spaces."""
+    return text if text.isprintable() else "".join(" " if c in "\n\r\t" else c for c in text)
+
+
+def _error(mark: Mark, path: str, message: str, suggestion: str | None) -> SpecError:
+    return SpecError(
+        mark.place(), one_line(path), one_line(message), None if suggestion is None else one_line(suggestion)
+    )
+
+
 class Diagnostics:
     """Errors and notes found while reading the user's files, in any order."""
 
@@ -183,15 +194,35 @@ class Diagnostics:
 
     def error(self, node: Node, message: str, suggestion: str | None = None, *, at_key: bool = False) -> None:
         mark = node.key_mark if at_key and node.key_mark is not None else node.mark
-        self.errors.append(SpecError(mark.place(), node.path, message, suggestion))
+        self.errors.append(_error(mark, node.path, message, suggestion))
 
     def missing(self, node: Node, key: str, message: str, suggestion: str | None = None) -> None:
         """Report a missing key below this node."""
         kind = node.get("kind") if node.parent is None else None  # sections that a file lacks belong to its kind
         mark = node.key_mark or (kind.mark if kind is not None else node.mark)
         path = f"{node.path}.{key}" if node.path else key
-        self.errors.append(SpecError(mark.place(), path, message, suggestion))
+        self.errors.append(_error(mark, path, message, suggestion))
 
     def note(self, node: Node, message: str) -> None:
         mark = node.key_mark or node.mark
-        self.notes.append(Note(mark.place(), node.path, message))
+        self.notes.append(Note(mark.place(), one_line(node.path), one_line(message)))
+
+
+def merge(earlier: Node, later: Node) -> Node:
+    """Merge two files: maps key by key; the later one replaces any other value, null included. Changes neither.
+
+    Merging is associative: a map that replaced a string or a null is marked as `replaces`, so that
+    what it hid stays hidden in any order of merging.
+    """
+    if earlier.entries is None or later.entries is None or later.replaces:
+        result = later.like(later.value)
+        result.replaces = later.replaces or (later.entries is not None and earlier.entries is None)
+        result.rendered = later.rendered
+        return result
+    result = later.like(None)
+    result.replaces = earlier.replaces
+    entries = dict(earlier.entries)
+    for key, node in later.entries.items():
+        entries[key] = merge(entries[key], node) if key in entries else node
+    result.value = entries
+    return result

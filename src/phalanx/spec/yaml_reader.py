@@ -15,13 +15,14 @@ import yaml
 
 from phalanx.errors import Location, SpecError, SpecErrors
 from phalanx.spec.scalars import Scalar, resolve_plain
-from phalanx.spec.tree import Mark, Node, Source
+from phalanx.spec.tree import Mark, Node, Source, one_line
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_NODES = 250_000
 
 _SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_KEY_WITHOUT_SPACE = re.compile(r"([A-Za-z_]\w{0,40}):([^\s/:][^\s:]{0,20})")
 _STANDARD_TAG = "tag:yaml.org,2002:"
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -49,10 +50,11 @@ def _joined(pair: re.Match[str]) -> str:
 
 def read(source: Source) -> Node:
     """The tree of one file. Raises SpecErrors."""
+    composer = _Composer(source)
     try:
-        root = _Composer(source).compose()
+        root = composer.compose()
     except yaml.MarkedYAMLError as fault:
-        raise _syntax_fault(source, fault) from None
+        raise _syntax_fault(source, fault, composer.last_path()) from None
     except yaml.YAMLError as fault:
         raise _fault(source.name, _first_line(fault) or "not valid YAML") from None
     if root is None:
@@ -60,24 +62,34 @@ def read(source: Source) -> Node:
     if root.entries is None:
         place = root.mark.place()
         wanted = "a polyaxonfile must be a map of sections, such as `version: 1`"
-        raise SpecErrors([SpecError(place, "", f"{wanted}; found {describe(root)}")])
+        raise SpecErrors([SpecError(place, "", f"{wanted}; found {describe(root)}", space_hint(root))])
     return root
 
 
 def describe(node: Node) -> str:
     value = node.value
     if isinstance(value, dict):
-        return "a map"
+        return "a map" if value else "an empty map"
     if isinstance(value, list):
-        return "a list"
+        return "a list" if value else "an empty list"
     if value is None:
         return "nothing"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, str):
-        return f"the text `{value if len(value) <= 40 else value[:37] + '...'}`"
+        shown = value if len(value) <= 40 else value[:37] + "..."
+        return f"the text `{one_line(shown).rstrip()}`"
     shown = str(node.written())
     return f"the number {shown}" if len(shown) <= 40 else "the number with many digits"
+
+
+def space_hint(node: Node) -> str | None:
+    """What to write instead of `cmd:python train.py`, which YAML reads as one text."""
+    match = _KEY_WITHOUT_SPACE.match(node.value) if isinstance(node.value, str) else None
+    if match is None or not isinstance(node.value, str):
+        return None
+    rest = "" if match.end() == len(node.value) else "..."
+    return f"write a space after the colon: `{match[1]}: {match[2]}{rest}`"
 
 
 class _Composer:
@@ -95,6 +107,7 @@ class _Composer:
         self.merging = False  # the key at hand is YAML's `<<`
         self.merges: dict[int, list[Node]] = {}  # what `<<` merges into a map, by the map's identity
         self.root: Node | None = None
+        self.last: Node | None = None  # the value that was read last
 
     def compose(self) -> Node | None:
         documents = 0
@@ -121,10 +134,17 @@ class _Composer:
 
     def _fail(self, mark: Mark, message: str, suggestion: str | None = None) -> None:
         """Raise an error after which reading cannot continue."""
-        raise SpecErrors([*self.faults, SpecError(mark.place(), self._path(), message, suggestion)])
+        raise SpecErrors([*self.faults, SpecError(mark.place(), one_line(self._path()), one_line(message), suggestion)])
 
     def _path(self) -> str:
         return self.stack[-1].path if self.stack else ""
+
+    def last_path(self) -> str:
+        """The path of the last key or value that was read."""
+        if self.key is None:
+            return one_line(self.last.path) if self.last is not None else ""
+        path = self._path()
+        return one_line(f"{path}.{self.key[0]}" if path else self.key[0])
 
     def _grow(self, mark: Mark, amount: int = 1) -> None:
         self.count += amount
@@ -211,12 +231,13 @@ class _Composer:
             where = f" (first on line {first.line + 1})" if first else ""
             path = f"{self._path()}.{text}" if self._path() else text
             message = f"the key `{text[:60]}` is duplicated{where}"
-            self.faults.append(SpecError(mark.place(), path, message, "keep one of the two"))
+            self.faults.append(SpecError(mark.place(), one_line(path), one_line(message), "keep one of the two"))
         self.merging = text == "<<" and getattr(event, "style", "'") in (None, "")
         self.key = (text, mark)
 
     def _place(self, node: Node) -> Node:
         """Attach a finished or just opened node to its parent."""
+        self.last = node
         if not self.stack:
             self.root = node
             return node
@@ -295,7 +316,7 @@ def _first_line(fault: Exception) -> str:
     return "".join(c if c.isprintable() else "?" for c in line)[:200]
 
 
-def _syntax_fault(source: Source, fault: yaml.MarkedYAMLError) -> SpecErrors:
+def _syntax_fault(source: Source, fault: yaml.MarkedYAMLError, path: str) -> SpecErrors:
     position = fault.problem_mark or fault.context_mark
     if fault.problem == "could not find expected ':'" and fault.context_mark is not None:
         position = fault.context_mark  # the position of the lone word, not where the parser gave up
@@ -308,10 +329,47 @@ def _syntax_fault(source: Source, fault: yaml.MarkedYAMLError) -> SpecErrors:
     if "\t" in indentation or text[column : column + 1] == "\t":
         message = "not valid YAML: tab used for indentation"
         suggestion = "indent with spaces"
+    elif (opened := _open_quote(source, fault)) is not None:
+        mark, message, suggestion = opened
     elif "mapping values are not allowed" in message:
         suggestion = "quote a value that contains `: `; indent keys like their neighbours"
     elif "could not find expected ':'" in message:
         suggestion = "write `key: value`, with a space after the colon"
     elif text[column : column + 1] in ("{", "}", "[", "]", "%", "@", "`", "&", "*", "!"):
         suggestion = 'quote a text that starts with a special character, such as "{{ name }}"'
-    return SpecErrors([SpecError(mark.place(), "", message, suggestion)])
+    return SpecErrors([SpecError(mark.place(), path, message, suggestion)])
+
+
+def _open_quote(source: Source, fault: yaml.MarkedYAMLError) -> tuple[Mark, str, str] | None:
+    """Where the quote opens that is probably not closed: the parser reports an error far below it."""
+    failed = fault.problem_mark
+    opened: tuple[int, int] | None = None
+    if "quoted scalar" in (fault.context or "") and fault.context_mark is not None:
+        opened = (fault.context_mark.line, fault.context_mark.column)
+    elif failed is not None:
+        opened = _long_quote_before(source, (failed.line, failed.column))
+    if opened is None:
+        return None
+    line, column = opened
+    quote = source.line(line)[column : column + 1]
+    mark = Mark(source, line, column, line, column + 1)
+    return (
+        mark,
+        f"not valid YAML: the quote {quote} that opens here is not closed on its line",
+        f"close it with {quote}",
+    )
+
+
+def _long_quote_before(source: Source, failed: tuple[int, int]) -> tuple[int, int] | None:
+    """The start of a quoted text of several lines that ends where the parser failed."""
+    found: tuple[int, int] | None = None
+    try:
+        for token in yaml.scan(source.text, Loader=Loader):
+            start, end = token.start_mark, token.end_mark
+            if (start.line, start.column) >= failed:
+                break
+            is_quoted = isinstance(token, yaml.ScalarToken) and token.style in ("'", '"')
+            found = (start.line, start.column) if is_quoted and start.line < end.line == failed[0] else found
+    except yaml.YAMLError:
+        pass  # the error that is being reported
+    return found

@@ -6,7 +6,6 @@ The file decides with `replicas.master_task`; else a TensorFlow 1 named in `buil
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 
@@ -50,9 +49,10 @@ def wire(gang: ProcessGroup) -> Wiring:
             parts += [", " if parts else "", f'"{names.get(role, role)}": [', gang.addresses(role), "]"]
     cluster = ('{"cluster": {', *parts, '}, "task": ')
 
+    rest = (', "model_dir": "', path("outputs"), '", "environment": "cloud"}')
+
     def own(member: Member) -> Mapping[str, Value]:
-        mine = json.dumps({"type": names.get(member.role, member.role), "index": member.index})
-        rest = (', "model_dir": "', path("outputs"), '", "environment": "cloud"}')
+        mine = f'{{"type": "{names.get(member.role, member.role)}", "index": {member.index}}}'
         return {"TF_CONFIG": (*cluster, mine, *rest)}
 
     other = "master" if task == "chief" else "chief"

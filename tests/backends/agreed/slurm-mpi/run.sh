@@ -28,7 +28,7 @@ done
 [ -n "$python" ] || fail "no Python of at least 3.8 on this node: load a module, or set PHALANX_PYTHON"
 agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json" "$here/job/attempt-$attempt.json")
 before=$here/job/attempt-$((attempt - 1)).json
-if grep -qs "slurm:$SLURM_JOB_ID[^0-9]" "$before" && "${agent[@]::5}" "$before" --settle; then
+if grep -qs "slurm:${SLURM_JOB_ID}[^0-9]" "$before" && "${agent[@]::5}" "$before" --settle; then
   exit 0 # this job had just finished when Slurm lost a node of it, and started it again
 fi
 umask 077

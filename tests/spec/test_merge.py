@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.spec.layers import merge
+from phalanx.spec.tree import merge
 from tests.spec.helpers import EXPERIMENT, error_of, errors_of, load_texts, tree_of, where
 
 
@@ -140,3 +140,107 @@ def test_faults_of_all_files_are_told_at_once() -> None:
 def test_files_that_cannot_be_read_are_told_all_at_once() -> None:
     errors = errors_of("a: [\n", EXPERIMENT, b"\xff", "a: 1\na: 2\n")
     assert sorted(error.place.file for error in errors) == ["0.yml", "2.yml", "3.yml"]
+
+
+# old forms that span several files -----------------------------------------------------------------------------------
+
+
+BASE = "version: 1\nkind: group\nsettings: {matrix: {lr: {values: [1, 2, 3, 4]}}}\nrun: {cmd: 'x {{ lr }}'}\n"
+
+
+def _notes(*texts: str) -> list[str]:
+    return [note.message for note in load_texts(*texts).notes]
+
+
+@pytest.mark.parametrize("key", ["concurrency", "concurrent_experiments"])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_the_concurrency_of_one_file_belongs_to_the_matrix_of_another(key: str, is_first: bool) -> None:
+    layers = [BASE, f"settings: {{{key}: 2}}\n"]
+    spec = load_texts(*(reversed(layers) if is_first else layers))
+    assert spec.search is not None
+    assert spec.search.concurrency == 2
+    assert "has no effect without a matrix" not in " ".join(note.message for note in spec.notes)
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        ("settings: {search_method: random}\n", "settings: {n_experiments: 2}\n"),
+        ("settings: {n_experiments: 2}\n", "settings: {search_method: random}\n"),
+        ("settings: {search_method: grid, n_experiments: 2}\n", "settings: {search_method: random}\n"),
+        ("hptuning: {random_search: {}}\n", "settings: {n_experiments: 2}\n"),
+        ("settings: {search_method: random, n_experiments: 3}\n", "settings: {n_experiments: 2}\n"),
+    ],
+)
+def test_the_search_method_of_one_file_decides_about_the_number_in_another(layers: tuple[str, ...]) -> None:
+    search = load_texts(BASE, *layers).search
+    assert search is not None
+    assert (search.algorithm, search.n_experiments) == ("random_search", 2)
+
+
+def test_the_share_of_one_file_is_of_the_matrix_of_another() -> None:
+    search = load_texts(BASE, "settings: {n_experiments: 0.5}\n").search
+    assert search is not None
+    assert (search.algorithm, search.n_experiments) == ("grid_search", 2)
+
+
+def test_a_framework_in_a_later_file_is_that_of_replicas_in_the_oldest_form() -> None:
+    layers = ("version: 1\nkind: experiment\nenvironment: {n_workers: 2}\n", "framework: pytorch\n")
+    assert load_texts(*layers).framework == "pytorch"
+    assert _notes(*layers) == ["`environment.n_workers` read as `environment.replicas.n_workers`"]
+
+
+def test_replicas_in_the_oldest_form_in_two_files_are_tensorflow_with_one_note() -> None:
+    layers = (f"{EXPERIMENT}environment: {{n_workers: 2}}\n", "environment: {n_ps: 1}\n")
+    spec = load_texts(*layers)
+    assert spec.framework == "tensorflow"
+    assert spec.environment.replicas is not None
+    assert (spec.environment.replicas.n_workers, spec.environment.replicas.n_ps) == (2, 1)
+    assert len([note for note in _notes(*layers) if "framework: tensorflow" in note]) == 1
+
+
+def test_an_empty_framework_section_in_a_later_file_takes_the_replicas_away() -> None:
+    base = f"{EXPERIMENT}environment: {{tensorflow: {{n_workers: 2}}}}\n"
+    assert load_texts(base, "environment: {tensorflow: null}\n").environment.replicas is None
+
+
+def test_lists_of_one_attribute_replace_only_that_attribute_of_an_earlier_file() -> None:
+    base = f"""{EXPERIMENT}environment:
+  tensorflow:
+    n_workers: 2
+    worker_resources: [{{index: 0, cpu: {{requests: 1}}}}]
+    worker_node_selectors: [{{index: 0, disk: ssd}}]
+"""
+    over = "environment: {tensorflow: {worker_resources: [{index: 1, cpu: {requests: 4}}]}}\n"
+    replicas = load_texts(base, over).environment.replicas
+    assert replicas is not None
+    assert replicas.worker[0].resources is None
+    assert replicas.worker[0].node_selector == {"disk": "ssd"}
+    assert replicas.worker[1].resources is not None
+
+
+def test_a_ref_beside_an_image_of_another_file_is_a_commit() -> None:
+    spec = load_texts(f"{EXPERIMENT}build: {{image: a}}\n", "build: {ref: abc}\n")
+    assert spec.build is not None
+    assert (spec.build.image, spec.build.commit, spec.build.ref) == ("a", "abc", None)
+
+
+def test_a_ref_that_replaces_the_image_of_another_file_is_an_earlier_build() -> None:
+    spec = load_texts(f"{EXPERIMENT}build: {{image: a}}\n", "build: {image: null, ref: abc}\n")
+    assert spec.build is not None
+    assert (spec.build.image, spec.build.commit, spec.build.ref) == (None, None, "abc")
+
+
+@pytest.mark.parametrize("over", ["image: b\n", "build: {image: b}\n"])
+@pytest.mark.parametrize("base", ["image: a\n", "build: {image: a}\n"])
+def test_a_build_in_either_form_is_overridden_by_one_in_either_form(base: str, over: str) -> None:
+    spec = load_texts(f"version: 1\nkind: build\n{base}", over)
+    assert spec.build is not None
+    assert spec.build.image == "b"
+
+
+def test_an_if_operator_may_span_two_files() -> None:
+    base = f"{EXPERIMENT}params: {{fast: false}}\nrun: {{cmd: {{if: {{cond: '{{{{ fast }}}}', do: a, else_do: b}}}}}}\n"
+    assert load_texts(base).command == "b"
+    assert load_texts(base, "run: {cmd: {if: {else_do: c}}}\n").command == "c"
+    assert load_texts(base, "run: {cmd: d}\n").command == "d"
