@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -541,6 +542,7 @@ def _sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> dict[str, Fi
     return {**_HEADER, **backend, **_VARIABLES, **_environment_field(kind, backends), **_BUILD}
 
 
+@cache
 def _homes() -> dict[str, list[Kind]]:
     homes: dict[str, list[Kind]] = {}
     for kind in Kind:
