@@ -210,7 +210,6 @@ class Examiner:
             failures.append(Failure("memory", doors[-1], f"the process grew beyond {PEAK_MIB} MiB"))
         return failures, codes
 
-
     def _timed(self, arguments: Sequence[str]) -> Answer:
         """A slow call is made again: the first may have imported something, or shared its core."""
         for _ in range(2):
