@@ -11,6 +11,7 @@ per kind. The exit code is 1 if there are any.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import re
 import secrets
@@ -159,6 +160,8 @@ def _warm_up() -> None:
         for door in EVERY_DOOR:
             call([*door, "-f", str(example)])
     example.unlink()
+    gc.collect()
+    gc.freeze()  # children need not look at what was made before
 
 
 def _examine_kept(cases: dict[str, Case]) -> int:

@@ -127,7 +127,7 @@ class Mutation:
         if numbers:
             spot = self.rng.choice(numbers)
             change: Callable[[int], object] = self.rng.choice(
-                (lambda n: n + 1, lambda n: -n, lambda n: n * 1000, lambda n: n / 3, lambda _: 0, lambda n: f"'{n}'")
+                (lambda n: n + 1, lambda n: -n, lambda n: n * 50, lambda n: n / 3, lambda _: 0, lambda n: f"'{n}'")
             )
             spot.put(str(change(int(spot.value[:12]))))
 
