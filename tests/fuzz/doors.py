@@ -120,7 +120,7 @@ def plant_crash(key: str) -> None:
 def choose(rng: Random) -> list[Door]:
     """The calls for one file: always a check and a plan."""
     doors = [rng.choice(CHECKS), rng.choice(PLANS)]
-    return [*doors, rng.choice(CONVERTS)] if rng.random() < 0.6 else doors
+    return [*doors, rng.choice(CONVERTS)] if rng.random() < 0.4 else doors
 
 
 class Clock:

@@ -28,7 +28,7 @@ class Seeds:
         self.bases = [*whole * 20, *self.trees]  # mostly files without errors: their mutants get further
         self.entries: Mapping[str, list[list[Tree]]] = defaultdict(list)  # pairs that were found below a key
         self.values: Mapping[str, list[Tree]] = defaultdict(list)  # values of a key
-        for tree in self.trees:
+        for tree in whole or self.trees:
             for parent, each in maps(tree):
                 self.entries[parent].extend(each)
                 for name, value in each:
@@ -102,15 +102,23 @@ class Mutation:
         if each := self.a_filled_map():
             pair = each.pop(self.rng.randrange(len(each)))
             _, target = self.a_map()
-            target.append([pair[0], copy(pair[1])])
+            self._put(target, [pair[0], copy(pair[1])])
 
     def add_pair(self) -> None:
         below, each = self.a_map()
-        each.insert(self.rng.randrange(len(each) + 1), self.a_pair(below))
+        self._put(each, self.a_pair(below))
+
+    def _put(self, each: Map, pair: list[Tree]) -> None:
+        """Add an entry, mostly instead of one with the same key."""
+        same = [position for position, (name, _) in enumerate(each) if name == pair[0]]
+        if same and self.rng.random() < 0.9:
+            each[same[0]] = pair
+        else:
+            each.insert(self.rng.randrange(len(each) + 1), pair)
 
     def add_odd_pair(self) -> None:
         _, each = self.a_map()
-        each.append([vocabulary.key(self.rng), self.a_value()])
+        self._put(each, [vocabulary.key(self.rng), self.a_value()])
 
     def swap_in(self) -> None:
         """A value that another file has for the same key."""
@@ -138,7 +146,7 @@ class Mutation:
     def name_params(self) -> None:
         """Params that use each other, or are missing."""
         chain = [["a", "'{{ b }}'"], ["b", self.a_value()], ["c", "'{{ a }}{{ lr }}'"]]
-        self.tree.append(["params", Map(chain[: self.rng.randrange(1, 4)])])
+        self._put(self.tree, ["params", Map(chain[: self.rng.randrange(1, 4)])])
 
     def wrap(self) -> None:
         if spot := self.a_spot():

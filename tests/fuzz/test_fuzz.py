@@ -17,7 +17,7 @@ from tests.fuzz.seed_files import ROOT, seed_texts
 from tests.fuzz.yaml_trees import parse, to_text
 
 KEPT = Path(__file__).with_name("cases")
-FILES = 4_000  # of the short run: about half a minute
+FILES = 3_000  # of the short run: about half a minute
 EXPERIMENT = "version: 1\nkind: experiment\nparams: {a: 1}\nrun:\n  cmd: x {{ a }}\n"
 
 

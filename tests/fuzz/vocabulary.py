@@ -179,7 +179,7 @@ def typo(rng: Random, word: str) -> str:
 
 def param(rng: Random, names: list[str]) -> str:
     """A value of -P: an odd pair, or an odd value of a param of the file."""
-    if names and rng.random() < 0.6:
+    if names and rng.random() < 0.8:
         value = rng.choice(PARAMS).partition("=")[2] if rng.random() < 0.6 else scalar(rng, names)
         return f"{rng.choice(names)}={value}"
     return rng.choice(PARAMS)

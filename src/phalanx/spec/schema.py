@@ -42,6 +42,9 @@ from phalanx.spec.tree import Diagnostics, Node
 
 NAME = TextShape(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `-` and `_`")
 NAMES = ListOf(TextShape(numbers=True, what="a name"))
+RUNS = ListOf(
+    TextShape(numbers=True, pattern=r"[\w.:/@+ -]+\Z", what="the id or name of a run: letters, digits and `-_.:/@+`")
+)
 REFS = ListOf(TextShape(pattern=r"[a-zA-Z0-9_][-.a-zA-Z0-9_]*\Z", what="a name of letters, digits, `-`, `_` and `.`"))
 LABELS = MapOf(as_text=True)
 INPUT_TYPES = (
@@ -179,8 +182,8 @@ REPLICAS = RecordShape(
 OUTPUTS_REFS = RecordShape(
     "outputs",
     {
-        "jobs": Field(NAMES, "Jobs, by id or name."),
-        "experiments": Field(NAMES, "Experiments, by id or name."),
+        "jobs": Field(RUNS, "Jobs, by id or name."),
+        "experiments": Field(RUNS, "Experiments, by id or name."),
     },
     OutputsRefs,
 )
