@@ -14,7 +14,7 @@ SMOKED = $(if $(SMOKE),-m smoke)
 # even if PYTHONDONTWRITEBYTECODE is set.
 AT_ONCE := PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 4 --dist worksteal
 
-.PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-s3 test-corpus chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
+.PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-s3 test-corpus fuzz chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
 
 help: ## show this help
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -78,6 +78,11 @@ test-corpus: setup ## compare how real polyaxonfiles are read with what Polyaxon
 	@[ -f "$(CORPUS)/expected.json" ] || { \
 		echo "No corpus in $(CORPUS): set CORPUS=folder to one with expected.json, files/ and cases/." >&2; exit 2; }
 	PHALANX_TEST_CORPUS="$(CORPUS)" $(PYTEST) tests/corpus
+
+fuzz: SECONDS ?= 60
+fuzz: setup ## put mutated polyaxonfiles through check, convert and plan; SECONDS=n, SEED=n repeats a run, CORPUS="folders" adds seed files
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) \
+		$(or $(CORPUS),$(wildcard ../shared/corpus ../shared/corpus-v2))
 
 test-install: setup page ## build wheel and sdist, run every verb in an empty environment, and set up without network
 	PHALANX_TEST_INSTALL=1 $(PYTEST) tests/install

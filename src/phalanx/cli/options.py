@@ -124,7 +124,7 @@ def load(files: tuple[str, ...], params: tuple[str, ...]) -> Spec:
 
 def _is_text(argument: str) -> bool:
     """False for an argument that was not UTF-8: its bytes arrive as lone surrogates, which cannot be printed."""
-    return not any("\ud800" <= character <= "\udfff" for character in argument)
+    return argument.isascii() or not any("\ud800" <= character <= "\udfff" for character in argument)
 
 
 def parse_params(pairs: tuple[str, ...]) -> dict[str, str]:

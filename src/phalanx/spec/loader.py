@@ -268,7 +268,7 @@ def _note_nothings(params: Params, root: Node, findings: Diagnostics) -> None:
     if not empty:
         return
     for node in root.scalars():
-        used = names_in(node.value) & empty if isinstance(node.value, str) and is_template(node.value) else set()
+        used = names_in(node.value) & empty if isinstance(node.value, str) and is_template(node.value) else ()
         for name in sorted(used):
             findings.note(node, f"input `{name}` has no value: templates render it as `None`")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -45,6 +46,9 @@ from phalanx.spec.tuning_fields import HPTUNING
 
 NAME = TextShape(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `-` and `_`")
 NAMES = ListOf(TextShape(numbers=True, what="a name"))
+RUNS = ListOf(
+    TextShape(numbers=True, pattern=r"[\w.:/@+ -]+\Z", what="the id or name of a run: letters, digits and `-_.:/@+`")
+)
 REFS = ListOf(TextShape(pattern=r"[a-zA-Z0-9_][-.a-zA-Z0-9_]*\Z", what="a name of letters, digits, `-`, `_` and `.`"))
 LABELS = MapOf(as_text=True)
 _ANY_VALUE = Anything(written=True)
@@ -193,8 +197,8 @@ REPLICAS = RecordShape(
 OUTPUTS_REFS = RecordShape(
     "outputs",
     {
-        "jobs": Field(NAMES, "Jobs, by id or name."),
-        "experiments": Field(NAMES, "Experiments, by id or name."),
+        "jobs": Field(RUNS, "Jobs, by id or name."),
+        "experiments": Field(RUNS, "Experiments, by id or name."),
     },
     OutputsRefs,
 )
@@ -447,6 +451,7 @@ def _sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> dict[str, Fi
     return {**_HEADER, **backend, **_VARIABLES, **_environment_field(kind, backends), **_BUILD}
 
 
+@cache
 def _homes() -> dict[str, list[Kind]]:
     homes: dict[str, list[Kind]] = {}
     for kind in Kind:

@@ -63,11 +63,12 @@ def is_template(text: object) -> bool:
     return isinstance(text, str) and any(marker in text for marker in _MARKERS)
 
 
-def names_in(text: str) -> set[str]:
+@lru_cache(maxsize=1_000)  # params and the renderer ask about the same texts
+def names_in(text: str) -> frozenset[str]:
     """The names that a template uses from its context."""
     pieces = _NAME_IN_BRACES.split(text)
     if not any(is_template(piece) for piece in pieces[::2]) and _WORDS.isdisjoint(pieces[1::2]):
-        return set(pieces[1::2])  # the common case: no need to parse
+        return frozenset(pieces[1::2])  # the common case: no need to parse
     from jinja2 import TemplateError as JinjaError
     from jinja2 import nodes
 
@@ -75,8 +76,9 @@ def names_in(text: str) -> set[str]:
     try:
         found = list(_environment().parse(text[:MAX_TEMPLATE]).find_all(nodes.Name))
     except (JinjaError, RecursionError, ValueError, SyntaxError):
-        return set()  # rendering reports why
-    return {node.name for node in found if node.ctx == "load"} - {node.name for node in found if node.ctx == "store"}
+        return frozenset()  # rendering reports why
+    stored = {node.name for node in found if node.ctx == "store"}
+    return frozenset(node.name for node in found if node.ctx == "load") - stored
 
 
 def render(text: str, context: Mapping[str, Any]) -> Any:
@@ -228,7 +230,8 @@ def _environment() -> Any:
                 raise SecurityError(fault)
             return super().call_binop(context, operator, left, right)
 
-    environment = Bounded(undefined=StrictUndefined, keep_trailing_newline=True)
+    # not optimized: a template is rendered once, and folding its constants takes seconds if it is nested deeply
+    environment = Bounded(undefined=StrictUndefined, keep_trailing_newline=True, optimized=False)
     environment.filters = {name: environment.filters[name] for name in _FILTERS}
     environment.filters["replace"] = _replace
     environment.filters["join"] = _join

@@ -102,6 +102,8 @@ class _Composer:
         self.opened_at: dict[int, int] = {}  # number of values when an anchored map or list began
         self.stack: list[Node] = []
         self.weights: dict[int, int] = {}  # nodes below an anchored node, itself included
+        self.heights: list[int] = []  # levels below each node of the stack so far, itself included
+        self.depths: dict[int, int] = {}  # levels of an anchored map or list
         self.count = 0
         self.key: tuple[str, Mark] | None = None
         self.merging = False  # the key at hand is YAML's `<<`
@@ -185,9 +187,12 @@ class _Composer:
             self.opened_at[id(node)] = self.count
             self._anchor(event.anchor, node, 0)
         self.stack.append(node)
+        self.heights.append(1)
 
     def _close(self, event: Any) -> None:
         node = self.stack.pop()
+        height = self.heights.pop()
+        self._rise(height)
         for merged in self.merges.pop(id(node), ()):
             self._merge_key(node, merged)  # now, so that aliases of this map get what was merged into it
         start = node.mark
@@ -195,6 +200,12 @@ class _Composer:
         opened_at = self.opened_at.pop(id(node), None)
         if opened_at is not None:
             self.weights[id(node)] = self.count - opened_at + 1
+            self.depths[id(node)] = height
+
+    def _rise(self, height: int) -> None:
+        """Record the levels of a child of the innermost open node."""
+        if self.heights:
+            self.heights[-1] = max(self.heights[-1], height + 1)
 
     def _anchor(self, name: str, node: Node, weight: int) -> None:
         self.anchors[name] = node
@@ -214,8 +225,10 @@ class _Composer:
             self._take_key(target.text if target.text is not None else str(target.value), mark, event)
             return
         self._grow(mark, self.weights.get(id(target), 1))
-        if len(self.stack) + _depth(target) > MAX_DEPTH:
+        depth = self.depths.get(id(target), 1)
+        if len(self.stack) + depth > MAX_DEPTH:
             self._fail(mark, f"nested more than {MAX_DEPTH} levels deep")
+        self._rise(depth)
         copy = target.copy(None, None, None)
         copy.mark = mark
         self._place(copy)
@@ -289,17 +302,6 @@ class _Composer:
         if tag is not None and not isinstance(value, wanted[tag]):  # type: ignore[arg-type]
             self._fail(mark, f"`{text[:40]}` is not a valid `!!{tag}`")
         return value
-
-
-def _depth(node: Node) -> int:
-    """Nesting depth of a node."""
-    deepest, waiting = 0, [(node, 1)]
-    while waiting:
-        item, depth = waiting.pop()
-        deepest = max(deepest, depth)
-        children = item.value.values() if isinstance(item.value, dict) else item.elements or ()
-        waiting += [(child, depth + 1) for child in children]
-    return deepest
 
 
 def _has_surrogate(text: str) -> bool:

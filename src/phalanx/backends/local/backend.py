@@ -11,7 +11,7 @@ from typing import Any
 from phalanx import agent, run_paths
 from phalanx.backends.contract import Backend, Connections, Engine, Job
 from phalanx.naming import LAUNCHER
-from phalanx.placeholders import Value, unfold
+from phalanx.placeholders import Members, Value, unfold
 from phalanx.plan.document import document
 from phalanx.plan.model import Plan, Replica
 
@@ -85,12 +85,13 @@ class Local(Backend):
 
     def render(self, plan: Plan, target: Any = None) -> Job:  # noqa: ARG002
         ranks = {replica.name: replica.rank for replica in plan.replicas}
+        members = plan.members  # made anew at each use
         running = [replica for replica in plan.replicas if replica.argv and starts_itself(plan, replica)]
         files = {
             run_paths.PLAN: json.dumps(document(plan), indent=1) + "\n",
             "start.sh": _start_script(plan, running),
             "shared.sh": _SHARED.format(
-                run_id=_comment(plan.run_id), exports="\n".join(_exports(plan.shared, plan, ranks))
+                run_id=_comment(plan.run_id), exports="\n".join(_exports(plan.shared, members, ranks))
             ),
         }
         if plan.launch != "each":
@@ -98,7 +99,7 @@ class Local(Backend):
         if plan.service is not None:
             files["rendezvous.py"] = Path(agent.__file__).with_name("rendezvous.py").read_text(encoding="utf-8")
         for replica in running:
-            files[f"replicas/{replica.name}.sh"] = _replica_script(plan, replica, ranks)
+            files[f"replicas/{replica.name}.sh"] = _replica_script(plan, replica, members, ranks)
         return Job(files, start="bash {folder}/start.sh")
 
     def engine(self, target: Any, connections: Connections) -> Engine | None:  # noqa: ARG002
@@ -127,10 +128,10 @@ def _start_script(plan: Plan, running: list[Replica]) -> str:
     return _START.format(run_id=_comment(plan.run_id), preamble=_PREAMBLE.format(up=""), starts="\n".join(lines))
 
 
-def _replica_script(plan: Plan, replica: Replica, ranks: Mapping[str, int]) -> str:
-    exports = _exports(replica.environment, plan, ranks)
+def _replica_script(plan: Plan, replica: Replica, members: Members, ranks: Mapping[str, int]) -> str:
+    exports = _exports(replica.environment, members, ranks)
     for name, value in replica.defaults.items():  # unlike `:-`, an assignment keeps quotes
-        exports.append(f'[ -n "${{{name}:-}}" ] || export {name}={_shell(value, plan, ranks)}')
+        exports.append(f'[ -n "${{{name}:-}}" ] || export {name}={_shell(value, members, ranks)}')
     return _REPLICA.format(
         name=replica.name,
         rank=replica.rank,
@@ -138,21 +139,21 @@ def _replica_script(plan: Plan, replica: Replica, ranks: Mapping[str, int]) -> s
         run_id=_comment(plan.run_id),
         preamble=_PREAMBLE.format(up="/.."),
         exports="\n".join(exports),
-        argv=" ".join(_shell(argument, plan, ranks) for argument in replica.argv),
+        argv=" ".join(_shell(argument, members, ranks) for argument in replica.argv),
     )
 
 
-def _exports(environment: Mapping[str, Value], plan: Plan, ranks: Mapping[str, int]) -> list[str]:
-    return [f"export {name}={_shell(value, plan, ranks)}" for name, value in environment.items()]
+def _exports(environment: Mapping[str, Value], members: Members, ranks: Mapping[str, int]) -> list[str]:
+    return [f"export {name}={_shell(value, members, ranks)}" for name, value in environment.items()]
 
 
-def _shell(value: Value, plan: Plan, ranks: Mapping[str, int]) -> str:
-    return "".join(_words(value, plan, ranks)) or "''"
+def _shell(value: Value, members: Members, ranks: Mapping[str, int]) -> str:
+    return "".join(_words(value, members, ranks)) or "''"
 
 
-def _words(value: Value, plan: Plan, ranks: Mapping[str, int]) -> Iterator[str]:
+def _words(value: Value, members: Members, ranks: Mapping[str, int]) -> Iterator[str]:
     """A value in shell quotes; the shell expands only the placeholders."""
-    for part in unfold(value, plan.members):
+    for part in unfold(value, members):
         if isinstance(part, str):
             if part:
                 yield quote(part)

@@ -39,7 +39,8 @@ def fail(message: str, *, as_json: bool) -> NoReturn:
         row = {"file": None, "line": 0, "column": 0, "path": "", "message": message, "suggestion": None}
         print_json({"ok": False, "errors": [row]})
     else:
-        click.echo(f"{click.style('error', fg='red', bold=True)}: {printable(message)}", err=True)
+        text = "\n  ".join(map(printable, message.split("\n")))  # indented: no line looks like another error
+        click.echo(f"{click.style('error', fg='red', bold=True)}: {text}", err=True)
     sys.exit(CALL_IS_WRONG)
 
 
@@ -63,6 +64,8 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def printable(text: str) -> str:
     """Text with control characters escaped, so that a file cannot control the terminal."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
