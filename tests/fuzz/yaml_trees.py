@@ -67,7 +67,7 @@ def _node(events: Iterator[Any]) -> Any:
     tree: Tree
     if isinstance(event, yaml.ScalarEvent):
         is_raw = event.style in (None, "") and "\n" not in event.value
-        tree = event.value if is_raw else json.dumps(event.value, ensure_ascii=False)
+        tree = event.value if is_raw else json.dumps(event.value, ensure_ascii=False).replace("\x7f", "\\x7f")
     elif isinstance(event, yaml.MappingStartEvent):
         tree = Map()
         while (key := _node(events)) is not _END:
