@@ -27,8 +27,8 @@ from tests.slurm.configuration import Settings
 
 from phalanx.home.home import Home
 from phalanx.plan.framework_checks import load
-from phalanx.scheduler.engine_executor import AT_ONCE
 from phalanx.scheduler.loop import Scheduler
+from phalanx.scheduler.submissions import AT_ONCE
 from phalanx.store import Store
 from phalanx.submission.model import CodeSource, Submission
 from phalanx.submission.submit import submit

@@ -1,4 +1,6 @@
-"""python -m phalanx.agent PLAN FACTS [--as-rank | --stay | --here | --gather FIRST | --settle | --leave]
+"""python -m phalanx.agent PLAN FACTS [--as-rank | --stay]
+or, in the script of a job:
+python -m phalanx.agent PLAN FACTS --claim ATTEMPT|by-hand | --here | --gather FIRST | --settle | --leave
 or, for all replicas on one machine:
 python -m phalanx.agent PLAN FACTS --all-here HANDLE
 or, in a pod, where all inputs are at fixed paths:
@@ -12,7 +14,8 @@ from phalanx.agent.launcher import AS_RANK, launch, launched_rank, read, read_pl
 from phalanx.agent.preflight import PreflightFailed
 
 ALL_HERE = "--all-here"
-MODES = (AS_RANK, "--stay", ALL_HERE, "--here", "--gather", "--settle", "--leave")
+OF_JOBS = (ALL_HERE, "--claim", "--here", "--gather", "--settle", "--leave")
+MODES = (AS_RANK, "--stay", *OF_JOBS)
 IN_PODS = "--pod | --prepare | --train-job prepare|run"
 
 
@@ -34,7 +37,7 @@ def main() -> int:
         print(f"usage: phalanx-agent PLAN FACTS [{' | '.join(MODES)}] | {IN_PODS}", file=sys.stderr)
         return 2
     mode = given[2] if len(given) > 2 else None
-    if mode in (ALL_HERE, "--here", "--gather", "--settle", "--leave"):
+    if mode is not None and mode in OF_JOBS:
         return _of_a_job(mode, *given[:2], *given[3:])
     plan, facts = read(given[0], given[1])
     try:
@@ -62,6 +65,8 @@ def _of_a_job(mode: str, plan_file: str, facts_file: str, *more: str) -> int:
     plan = read_plan(plan_file)
     if mode == ALL_HERE:
         return one_machine.run(plan, facts_file, *more)
+    if mode == "--claim":
+        return allocation.claim_attempt(plan, facts_file, by_hand=more[:1] == ("by-hand",))
     if mode == "--here":
         return allocation.report_host(plan, facts_file)
     if mode == "--gather":
