@@ -85,8 +85,9 @@ class Submissions:
         return done
 
     def close(self) -> None:
+        """Wait for those in progress, and withdraw the others: another scheduler submits them."""
         if self._threads is not None:
-            self._threads.shutdown(wait=True)
+            self._threads.shutdown(wait=True, cancel_futures=True)
             self._threads = None
 
     def _running(self) -> list[Future[Result]]:
