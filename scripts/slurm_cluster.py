@@ -22,7 +22,14 @@ from tests.slurm.cluster import Cluster, ClusterError, Settings, can_have_networ
 
 STATE = Path(tempfile.gettempdir()) / "phalanx-slurm"
 ON_A_NODE = ("power-cut", "boot", "partition", "rejoin")
-ON_A_DAEMON = ("kill-controller", "start-controller", "kill-database", "start-database")
+ON_A_DAEMON = (
+    "kill-controller",
+    "start-controller",
+    "freeze-controller",
+    "thaw-controller",
+    "kill-database",
+    "start-database",
+)
 
 
 def main() -> int:

@@ -1,8 +1,9 @@
-"""Names of replicas, used by all packages. Standard library only, Python 3.8+."""
+"""Names of replicas and of final statuses, used by all packages. Standard library only, Python 3.8+."""
 
 from __future__ import annotations
 
 LAUNCHER = "launcher"  # role of the replica that starts the ranks, if there is one
+FINAL_STATUSES = ("succeeded", "failed", "upstream_failed", "stopped", "skipped")  # of a run
 HELPERS = ("ps", "server")  # they never exit: a run finishes without them
 
 

@@ -82,8 +82,13 @@ def packages_file(attempt: int | str) -> str:
 
 
 def handle_file(attempt: int | str) -> str:
-    """The engine's handle of the job of an attempt."""
+    """The submission of an attempt: when it began, and the engine's handle of the job once it is known."""
     return _job_file(attempt, "handle")
+
+
+def claim_file(attempt: int | str) -> str:
+    """The job that runs an attempt, as the job itself has recorded before anything else."""
+    return _job_file(attempt, "claim.json")
 
 
 def positions_file(attempt: int | str) -> str:

@@ -2,137 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import time
-from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from phalanx.backends.contract import ENDED, RUNNING, WAITING, Engine, EngineUnavailable, JobRejected, Observation
-from phalanx.backends.slurm.engine import COMMANDS
+from phalanx.backends.contract import ENDED, RUNNING, WAITING, EngineUnavailable, JobRejected, Observation
 from phalanx.ends import Cause
 from phalanx.scheduler import engine_executor
-from phalanx.scheduler.engine_executor import EngineExecutor
-from phalanx.scheduler.loop import Scheduler
-from phalanx.store import Run
-from phalanx.store.statuses import Status
-from phalanx.submission.submit import submit
-from tests.scheduler.working import Works
-from tests.submission.samples import submission_of
-
-FILE = b"version: 1\nkind: experiment\nframework: pytorch\nenvironment: {%s}\nrun: {cmd: 'true'}\n"
-
-
-class ScriptedEngine(Engine):
-    """An engine that does what it is told: jobs are states, which the test sets."""
-
-    name = "slurm"
-    slowest_poll_s = 0.0
-
-    def __init__(self) -> None:
-        self.jobs: dict[str, Observation] = {}
-        self.cancelled: list[str] = []
-        self.polls = 0
-        self.fault: Exception | None = None
-        self.recalled: dict[str, Observation] = {}
-
-    def submit(
-        self,
-        folder: Path,
-        run_id: str,
-        attempt: int,
-        first: int,
-        *,
-        working: Path,
-        environment: Mapping[str, str],
-    ) -> str:
-        if self.fault is not None:
-            raise self.fault
-        handle = f"slurm:{len(self.jobs) + 1}"
-        self.jobs[handle] = Observation(WAITING, "because", run_id=run_id, attempt=attempt)
-        return handle
-
-    def observe(self, handles: Collection[str]) -> dict[str, Observation]:
-        self.polls += 1
-        if isinstance(self.fault, EngineUnavailable):
-            raise self.fault
-        return dict(self.jobs)
-
-    def history(self, run_id: str) -> dict[str, Observation]:
-        return {handle: seen for handle, seen in self.recalled.items() if seen.run_id == run_id}
-
-    def why_restarted(self, handle: str) -> str:
-        return "a node failed"
-
-    def refine(self, seen: Observation, lines: Collection[str]) -> Observation:
-        return seen._replace(cause=Cause.MEMORY, why="killed for memory") if "oom" in lines else seen
-
-    def cancel(self, handles: Collection[str]) -> None:
-        self.cancelled += handles
-
-
-class Cluster:
-    def __init__(self, works: Works) -> None:
-        self.works, self.engine = works, ScriptedEngine()
-        self.scheduler = self.new_scheduler()
-
-    def new_scheduler(self) -> Scheduler:
-        """As whoever comes after one that was killed."""
-        scheduler = Scheduler(self.works.home, self.works.store)
-        scheduler.executors.known = [("slurm", None, EngineExecutor(self.engine))]
-        return scheduler
-
-    def submit(self, environment: bytes = b"") -> str:
-        asked = submission_of(FILE % environment, folder=Path("/"), environment=os.environ, on="slurm")
-        return submit(self.works.home, self.works.store, asked).id
-
-    def turn(self, times: int = 3, *, at_once: bool = True) -> None:
-        """`at_once`: the engine is asked each time, however long it took the last time."""
-        for _ in range(times):
-            if at_once:
-                self.scheduler.executors.elsewhere[0].poll_at = float("-inf")
-            self.scheduler.run_pass()
-
-    def run(self, run_id: str) -> Run:
-        return self.works.store.find(run_id)
-
-    def became(self, handle: str, state: str, why: str = "", cause: str = "lost") -> None:
-        self.engine.jobs[handle] = self.engine.jobs[handle]._replace(state=state, why=why, cause=Cause(cause))
-
-    def facts(self, run_id: str, handle: str, attempt: int = 1) -> None:
-        """The job says that it has begun an attempt."""
-        path = self.works.run_folder(run_id).path / "job" / f"attempt-{attempt}.json"
-        path.write_text(json.dumps({"job": handle, "attempt": attempt, "first": 1}))
-
-    def agent(self, run_id: str, attempt: int = 1) -> Path:
-        folder = self.works.place(run_id, attempt=attempt)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "agent.json").write_text("{}")
-        return folder
-
-    def end(self, run_id: str, cause: str, attempt: int = 1, message: str = "") -> None:
-        folder = self.agent(run_id, attempt)
-        now = time.time()
-        end: dict[str, Any] = {"cause": cause, "message": message or cause, "started_at": now, "ended_at": now}
-        (folder / "end.json").write_text(json.dumps({**end, "code": 0 if cause == "finished" else 1, "signal": None}))
-
-
-@pytest.fixture(name="cluster")
-def cluster_fixture(works: Works, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cluster]:
-    commands = tmp_path / "slurm"
-    commands.mkdir()
-    for name in COMMANDS:  # so that its jobs are taken here; the engine is another
-        (commands / name).touch(mode=0o755)
-    monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
-    for name in ("POLL_S", "LOOK_S", "WAITING_LOOK_S", "SETTLES_S", "RETRY_S", "SUBMITTING_S"):
-        monkeypatch.setattr(engine_executor, name, 0.0)
-    cluster = Cluster(works)
-    yield cluster
-    for run in works.store.active():
-        cluster.scheduler.finish(run, Status.STOPPED, "the test is over")
+from tests.scheduler.scripted_engine import Cluster, ScriptedEngine
 
 
 def test_a_run_waits_starts_runs_and_finishes(cluster: Cluster) -> None:
@@ -160,51 +35,10 @@ def test_a_thousand_runs_cost_one_poll(cluster: Cluster, monkeypatch: pytest.Mon
     before = cluster.engine.polls
     monkeypatch.setattr(engine_executor, "POLL_S", 60.0)
     monkeypatch.setattr(ScriptedEngine, "slowest_poll_s", 60.0)
-    place = cluster.scheduler.executors.elsewhere[0]
+    place = cluster.executor
     place.poll_s = 60.0
     cluster.turn(20, at_once=False)
     assert cluster.engine.polls <= before + 2
-
-
-def test_what_was_submitted_by_one_who_was_killed_is_not_submitted_again(cluster: Cluster) -> None:
-    run = cluster.submit()
-    cluster.turn()
-    (cluster.works.run_folder(run).path / "job" / "attempt-1.handle").write_text('{"handle": null}')
-    cluster.scheduler = cluster.new_scheduler()
-    cluster.turn()
-    assert list(cluster.engine.jobs) == ["slurm:1"]
-    (cluster.works.run_folder(run).path / "job" / "attempt-1.handle").unlink()
-    cluster.scheduler = cluster.new_scheduler()
-    cluster.turn()
-    assert list(cluster.engine.jobs) == ["slurm:1"]
-
-
-def test_a_job_that_ended_before_anyone_wrote_its_handle_is_recalled(cluster: Cluster) -> None:
-    run = cluster.submit()
-    cluster.turn()
-    (cluster.works.run_folder(run).path / "job" / "attempt-1.handle").write_text('{"handle": null}')
-    cluster.engine.recalled = {
-        "slurm:1": cluster.engine.jobs.pop("slurm:1")._replace(state=ENDED, cause=Cause.FINISHED)
-    }
-    cluster.end(run, "finished")
-    cluster.scheduler = cluster.new_scheduler()
-    cluster.turn()
-    assert cluster.run(run).status == "succeeded"
-    assert cluster.engine.jobs == {}
-
-
-def test_while_a_submission_may_be_under_way_none_is_made(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = cluster.submit()
-    cluster.turn()
-    cluster.engine.jobs.clear()
-    (cluster.works.run_folder(run).path / "job" / "attempt-1.handle").write_text('{"handle": null}')
-    monkeypatch.setattr(engine_executor, "SUBMITTING_S", 600.0)
-    cluster.scheduler = cluster.new_scheduler()
-    cluster.turn()
-    assert cluster.engine.jobs == {}
-    monkeypatch.setattr(engine_executor, "SUBMITTING_S", 0.0)
-    cluster.turn()
-    assert list(cluster.engine.jobs) == ["slurm:1"]
 
 
 def test_an_engine_that_does_not_answer_is_asked_again(cluster: Cluster) -> None:
@@ -212,7 +46,7 @@ def test_an_engine_that_does_not_answer_is_asked_again(cluster: Cluster) -> None
     cluster.engine.fault = EngineUnavailable("the controller is down")
     cluster.turn()
     assert cluster.run(run).status == "scheduled"
-    assert cluster.scheduler.executors.elsewhere[0].trouble == "the controller is down"
+    assert cluster.executor.trouble == "the controller is down"
     cluster.engine.fault = None
     cluster.turn()
     assert list(cluster.engine.jobs) == ["slurm:1"]

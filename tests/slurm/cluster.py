@@ -159,13 +159,18 @@ class Cluster:
 
         wait_until(usable, patience_s, "nodes that take work")
 
-    def cancel_all(self, patience_s: float = 10.0) -> None:
-        """Until no job is left, of anyone."""
+    def cancel_all(self, patience_s: float = 90.0) -> None:
+        """Until no job is left, of anyone. A controller that has just been restarted may need a second request."""
         if self.daemon("slurmctld").pid is None:
             return
-        if jobs := self.call("squeue", "-h", "-o", "%A", patience_s=patience_s).stdout.split():
-            self.call("scancel", *sorted(set(jobs)), patience_s=patience_s)
-            wait_until(lambda: not self.call("squeue", "-h").stdout.strip(), patience_s, "jobs that end")
+
+        def is_empty() -> bool:
+            asked = self.call("squeue", "-h", "-o", "%A", patience_s=patience_s)
+            if jobs := sorted(set(asked.stdout.split())):
+                self.call("scancel", *jobs, patience_s=patience_s)
+            return asked.returncode == 0 and not jobs
+
+        wait_until(is_empty, patience_s, "jobs that end", look_s=0.3)
 
     # ways to break it, and back
 
@@ -188,6 +193,18 @@ class Cluster:
 
     def kill_controller(self) -> None:
         self.daemon("slurmctld").stop(signal.SIGKILL)
+
+    def freeze_controller(self) -> None:
+        """It answers nobody, and keeps what it receives."""
+        self._signal_controller(signal.SIGSTOP)
+
+    def thaw_controller(self) -> None:
+        self._signal_controller(signal.SIGCONT)
+
+    def _signal_controller(self, number: signal.Signals) -> None:
+        pid = self.daemon("slurmctld").pid
+        if pid is not None:
+            os.kill(pid, number)
 
     def start_controller(self) -> None:
         self._start_controller()
@@ -292,6 +309,7 @@ class Cluster:
 
     def _start_controller(self) -> None:
         controller = self.daemon("slurmctld")
+        self.thaw_controller()
         if controller.pid is None:
             controller.start(["slurmctld", "-D"], self._clean())
         controller.await_ready(lambda: "UP" in self.call("scontrol", "ping").stdout)

@@ -19,13 +19,13 @@ LOOK_S = 0.05
 DETACHED = 'setsid "$@" >>"$LOG_OF_DAEMON" 2>&1 </dev/null & echo $!'
 
 
-def wait_until(condition: Callable[[], Any], patience_s: float, what: str) -> Any:
+def wait_until(condition: Callable[[], Any], patience_s: float, what: str, look_s: float = LOOK_S) -> Any:
     """What the condition says once it is true."""
     deadline = time.monotonic() + patience_s
     while not (answer := condition()):
         if time.monotonic() > deadline:
             raise ClusterError(f"waited {patience_s:g} s for {what}")
-        time.sleep(LOOK_S)
+        time.sleep(look_s)
     return answer
 
 

@@ -27,6 +27,7 @@ from tests.slurm.programs import (
     AtOnce,
     folder,
     history,
+    in_front_of,
     job_of,
     jobs_named,
     kill_schedulers,
@@ -38,6 +39,7 @@ from tests.slurm.programs import (
     series,
     submit,
     submit_with,
+    until_saved,
 )
 from tests.slurm.programs import program as the
 
@@ -50,15 +52,6 @@ def on(*nodes: str, place: SlurmPlace, **directives: str) -> dict[str, Any]:
     replicas = {"replicas": {"n_workers": len(nodes) - 1, "default_worker": {"resources": MEMORY}}}
     slurm = {"replicas_per_node": 1, "directives": {"exclude": others, **directives}}
     return {"resources": MEMORY, **(replicas if len(nodes) > 1 else {}), "slurm": slurm}
-
-
-def in_front_of(place: SlurmPlace, command: str, first: str) -> str:
-    """A PATH on which a command of Slurm's does something else first."""
-    folder, real = place.folder / "in-front", shutil.which(command, path=PATH)
-    folder.mkdir(exist_ok=True)
-    (folder / command).write_text(f'#!/bin/bash\n{first}\nexec {real} "$@"\n')
-    (folder / command).chmod(0o755)
-    return f"{folder}:{place.environment()['PATH']}"
 
 
 # nodes ---------------------------------------------------------------------------------------------------------------
@@ -355,14 +348,6 @@ def test_whoever_takes_more_memory_than_slurm_gave_is_told_so(ends: AtOnce) -> N
 # daemons -------------------------------------------------------------------------------------------------------------
 
 
-def until_saved(cluster: Cluster, job: str) -> None:
-    """The controller writes down what has changed after some seconds; a crash loses what is newer."""
-    state = cluster.state / "controller" / "job_state"
-    before = state.stat().st_mtime_ns
-    cluster.ask("scontrol", "update", f"jobid={job}", "nice=1")
-    wait_for(lambda: state.stat().st_mtime_ns > before)
-
-
 def test_without_a_controller_nothing_is_lost_or_told_wrongly(place: SlurmPlace) -> None:
     """Of runs that run, end, wait and are submitted meanwhile."""
     until = "until [ -e {} ]; do sleep 0.1; done"
@@ -371,7 +356,7 @@ def test_without_a_controller_nothing_is_lost_or_told_wrongly(place: SlurmPlace)
     for run in (running, ending):
         place.until(run, "running")
     wait_for(lambda: "JobHeldUser" in json.dumps(see(place, held)))
-    until_saved(place.cluster, job_of(place, held))
+    until_saved(place, job_of(place, held))
     place.cluster.kill_controller()
     new = submit(place, "true")
     (place.folder / "soon").touch()
@@ -406,7 +391,9 @@ def test_without_a_database_runs_come_to_their_true_ends(place: SlurmPlace) -> N
 # our own processes ---------------------------------------------------------------------------------------------------
 
 
-SLOW_SBATCH = """case "$TRICK" in
+# A trick is played once: the environment of a run is kept for its later submissions.
+SLOW_SBATCH = """[ -e "$MARK" ] && exec {real} "$@"
+case "$TRICK" in
 early) echo $$ >"$MARK"; sleep 3 ;;
 late) {real} "$@"; code=$?; echo $$ >"$MARK"; sleep 3; exit $code ;;
 never) echo $$ >"$MARK"; sleep 300 ;;

@@ -1,4 +1,6 @@
-"""python -m phalanx.agent PLAN FACTS [--as-rank | --stay | --here | --gather FIRST | --settle | --leave]
+"""python -m phalanx.agent PLAN FACTS [--as-rank | --stay]
+or, in the script of a job:
+python -m phalanx.agent PLAN FACTS --claim ATTEMPT|by-hand | --here | --gather FIRST | --settle | --leave
 or, for all replicas on one machine:
 python -m phalanx.agent PLAN FACTS --all-here HANDLE
 or, in a pod, where all inputs are at fixed paths:
@@ -13,7 +15,8 @@ from phalanx.agent.preflight import PreflightFailed
 from phalanx.stored_plan import PlanDamaged, read_plan_file
 
 ALL_HERE = "--all-here"
-MODES = (AS_RANK, "--stay", ALL_HERE, "--here", "--gather", "--settle", "--leave")
+OF_JOBS = (ALL_HERE, "--claim", "--here", "--gather", "--settle", "--leave")
+MODES = (AS_RANK, "--stay", *OF_JOBS)
 DAMAGED = 78  # EX_CONFIG of sysexits
 IN_PODS = "--pod | --prepare | --train-job prepare|run"
 
@@ -37,7 +40,7 @@ def main() -> int:
         return 2
     mode = given[2] if len(given) > 2 else None
     try:
-        if mode in (ALL_HERE, "--here", "--gather", "--settle", "--leave"):
+        if mode is not None and mode in OF_JOBS:
             return _of_a_job(mode, *given[:2], *given[3:])
         return _replicas(mode, given[0], given[1])
     except PlanDamaged as fault:
@@ -73,6 +76,8 @@ def _of_a_job(mode: str, plan_file: str, facts_file: str, *more: str) -> int:
     plan = read_plan_file(plan_file)
     if mode == ALL_HERE:
         return one_machine.run(plan, facts_file, *more)
+    if mode == "--claim":
+        return allocation.claim_attempt(plan, facts_file, by_hand=more[:1] == ("by-hand",))
     if mode == "--here":
         return allocation.report_host(plan, facts_file)
     if mode == "--gather":

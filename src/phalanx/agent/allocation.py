@@ -1,8 +1,9 @@
 """An attempt on a cluster: collects where every rank runs, and concludes how they ended.
 
-The script of a job calls it three times. `here` runs beside every rank, prepares its node and prints where it is.
-`gather` turns these lines into the facts of the attempt: hosts, ports, folders, GPUs, time limit. `settle`, after all
-ranks ended, reports whether the run is over. Standard library only, Python 3.8+.
+The script of a job calls it four times. `claim` decides which attempt this job runs, if any. `here` runs beside every
+rank, prepares its node and prints where it is. `gather` turns these lines into the facts of the attempt: hosts, ports,
+folders, GPUs, time limit. `settle`, after all ranks ended, reports whether the run is over. Standard library only,
+Python 3.8+.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 from phalanx import run_paths
 from phalanx.agent import launcher, virtualenv
+from phalanx.agent.claims import ClaimRefused, claim_next, claim_unclaimed, owner_of
 from phalanx.agent.deadlines import CHECKPOINTED, LEAVE_S
 from phalanx.agent.virtualenv import VirtualenvError
 from phalanx.atomic_files import write_atomic
@@ -35,6 +37,25 @@ HANDLE = "slurm"
 ONLY_ITSELF = ("127.0.0.1", "127.0.1.1")  # what a node's own name often resolves to on the node itself
 _SIOCGIFADDR = 0x8915
 _LEFT = re.compile(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)\Z")
+
+
+def claim_attempt(plan: StoredPlan, facts_file: str, *, by_hand: bool) -> int:
+    """Print the attempt that this job runs, from that of the facts file on; nothing if it has nothing to do. A job that
+    a person submitted (`by_hand`) takes the next free attempt."""
+    run, job = _run_folder(facts_file), job_here()
+    try:
+        attempt = (claim_unclaimed if by_hand else claim_next)(run, attempt_of(facts_file), job)
+        before = os.path.join(run, run_paths.facts_file(attempt - 1))
+        if owner_of(run, attempt - 1) == job and conclude(plan, before) == 0:
+            raise ClaimRefused("the run had just finished when the job was started again")
+    except ClaimRefused as refusal:
+        print(f"nothing to do: {refusal}", file=sys.stderr)
+        return 0
+    except OSError as fault:
+        print(f"phalanx: cannot write in {run}: {fault}", file=sys.stderr)
+        return 1
+    print(attempt)
+    return 0
 
 
 def report_host(plan: StoredPlan, facts_file: str) -> int:
@@ -78,6 +99,11 @@ def _scratch(plan: StoredPlan) -> str:
 def _archive(facts_file: str) -> str | None:
     path = os.path.join(os.path.dirname(facts_file), run_paths.VIRTUALENV_ARCHIVE)
     return path if os.path.exists(path) else None
+
+
+def job_here() -> str:
+    """The handle of the job of this process."""
+    return f"{HANDLE}:{os.environ.get('SLURM_JOB_ID', '')}"
 
 
 def host_here() -> str:
@@ -174,7 +200,7 @@ def gather(plan: StoredPlan, facts_file: str, first: int, lines: Iterable[str]) 
     facts: dict[str, Any] = {
         "attempt": attempt,
         "first": first,
-        "job": f"{HANDLE}:{os.environ.get('SLURM_JOB_ID', '')}",
+        "job": job_here(),
         "began_at": time.time(),
         "spent_s": _spent(plan, facts_file, first, attempt),
         "ends_at": None if left_s is None else time.time() + left_s,

@@ -13,6 +13,7 @@ from typing import Any
 
 from phalanx import run_paths
 from phalanx.agent.allocation import GRACE_S, PORTS, attempt_of, client_paths, free_port
+from phalanx.agent.claims import ClaimRefused, claim
 from phalanx.agent.launcher import launch, serve, tasks_of
 from phalanx.agent.preflight import PreflightFailed
 from phalanx.atomic_files import write_atomic
@@ -24,8 +25,13 @@ RELAYED = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(plan: StoredPlan, facts_file: str, handle: str) -> int:
-    """`handle`: of the job, as its engine has it. 0 when every replica has finished."""
+    """`handle`: of the job, as its engine has it. 0 when every replica has finished, or another job runs them."""
     os.umask(0o077)
+    try:
+        claim(os.path.dirname(os.path.dirname(os.path.abspath(facts_file))), attempt_of(facts_file), handle)
+    except ClaimRefused as refusal:
+        print(f"nothing to do: {refusal}", file=sys.stderr)
+        return 0
     signal.pthread_sigmask(signal.SIG_BLOCK, RELAYED)  # until there are replicas to forward them to
     facts = _facts(plan, facts_file, handle)
     write_atomic(facts_file, json.dumps(facts).encode())

@@ -57,6 +57,13 @@ class Observation(NamedTuple):
     attempt: int = 1  # of its first start: an engine may start a job again
 
 
+class SubmissionStart(NamedTuple):
+    """When and where a call of `Engine.submit` began."""
+
+    at: float  # seconds since the epoch
+    boot: str  # the machine, since it was started: `phalanx.agent.processes.boot_id`
+
+
 class EngineUnavailable(SystemFault):
     """The engine does not respond now: retry later. A job may have been submitted nevertheless."""
 
@@ -164,6 +171,14 @@ class Engine(ABC):
 
         Default: no check. Raises CallError: what is missing, where, and what to do.
         """
+
+    def is_submitting(self, run_id: str, attempt: int, start: SubmissionStart) -> bool:  # noqa: ARG002
+        """Whether a `submit` of a process that was killed may still create the job: a command that it started may
+        outlive it. While this is true, the attempt is neither submitted again nor stopped.
+
+        Default: no. Raises nothing.
+        """
+        return False
 
     def history(self, run_id: str) -> dict[str, Observation]:
         """Return all jobs of one run, including those that ended long ago. Used to find a job whose handle was lost.

@@ -35,6 +35,11 @@ class AttemptFolder(NamedTuple):
         return self.run_folder / run_paths.attempt_folder(replica, self.attempt)
 
     @property
+    def before(self) -> AttemptFolder:
+        """The previous attempt."""
+        return self._replace(attempt=self.attempt - 1)
+
+    @property
     def facts_file(self) -> Path:
         return self.run_folder / run_paths.facts_file(self.attempt)
 

@@ -34,7 +34,18 @@ class Executor(Protocol):
         """How long to wait before the next look at a run."""
 
     def is_free(self, attempt_folder: AttemptFolder) -> bool:
-        """Whether the previous attempt has ended, so that this one can start."""
+        """Whether this attempt can start: the previous one has ended, and not too many are being started."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many attempts are being started that others have to wait."""
+
+    def is_resolved(self, attempt_folder: AttemptFolder, *, is_stopping: bool) -> bool:
+        """Whether it is certain which job runs an attempt, or that there is none. Before, it is neither started nor
+        stopped nor concluded. `is_stopping`: it must not be started any more."""
+
+    def release(self, attempt_folder: AttemptFolder) -> bool:
+        """Cancel what may restart a run that waits for its next attempt. False if that has not been accepted yet."""
 
     def restart_reason(self, attempt_folder: AttemptFolder) -> str | None:
         """Why the engine restarts an attempt; None if it does not."""

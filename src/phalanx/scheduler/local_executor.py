@@ -23,6 +23,7 @@ class LocalExecutor:
     """Runs attempts on this machine."""
 
     is_here = True
+    is_full = False
 
     def __init__(self, home: Home) -> None:
         self.home = home
@@ -35,6 +36,12 @@ class LocalExecutor:
         return 0.0
 
     def is_free(self, attempt_folder: AttemptFolder) -> bool:  # noqa: ARG002
+        return True
+
+    def is_resolved(self, attempt_folder: AttemptFolder, *, is_stopping: bool) -> bool:  # noqa: ARG002
+        return True  # `has_begun` finds what a killed scheduler left
+
+    def release(self, attempt_folder: AttemptFolder) -> bool:  # noqa: ARG002
         return True
 
     def restart_reason(self, attempt_folder: AttemptFolder) -> str | None:  # noqa: ARG002

@@ -28,11 +28,12 @@ from phalanx.ingest.adoption import adopt_all
 from phalanx.scheduler import active_runs, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.capacity import NOTHING, Capacity, allocate, excess, this_machine
-from phalanx.scheduler.engine_executor import EngineExecutor, StartRequest
+from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executor, Executors
 from phalanx.scheduler.ledger import Ledger, RunUnreadable
 from phalanx.scheduler.resumes import apply_requests
 from phalanx.scheduler.retry import Action
+from phalanx.scheduler.submissions import StartRequest
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
@@ -54,6 +55,7 @@ class Scheduler(Ledger):
         super().__init__(home, store, clock)
         self.room, self.gpus = this_machine()
         self.started: list[Run] = []
+        self.is_starting = False  # whether the last pass started remote runs
         self.looked_at = (-1, -1)  # modification times of the runs' folder at the last two looks for new runs
         self.look_at = float("-inf")
         self.trouble = ""  # the last error, for the log
@@ -80,26 +82,23 @@ class Scheduler(Ledger):
                 used += self.watched[run.id].share if run.id in self.watched else self.room
         waiting, elsewhere = (self.store.count(f"{QUEUED}, {where}") for where in (IS_LOCAL, IS_ELSEWHERE))
         unfinished = len(self.started) + waiting + elsewhere
-        for run in self._head(IS_LOCAL, waiting, PAGE):
+        for run in _head(self.store, IS_LOCAL, waiting, PAGE):
             taken = self._guarded(lambda run: self._place(run, used), run, None)  # noqa: B023 - called at once
             if taken is None:
                 break  # strictly in order: later, smaller runs must not starve it
             used += taken
-        for run in self._head(IS_ELSEWHERE, elsewhere, PAGE_ELSEWHERE) if elsewhere else ():
+        started = len(self.started)
+        for run in _head(self.store, IS_ELSEWHERE, elsewhere, PAGE_ELSEWHERE) if elsewhere else ():
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
-        self._apply_answers()
+        self.is_starting = len(self.started) > started
+        self._apply_refusals()
         return unfinished
 
     @property
     def is_idle_here(self) -> bool:
-        """Whether all started runs are remote: then longer pauses between passes do not matter."""
-        return bool(self.started) and all(run.backend not in LOCAL_BACKENDS for run in self.started)
-
-    def _head(self, where: str, waiting: int, page: int) -> list[Run]:
-        """The next queued runs. The store sorts by priority, newest first among equals, so this is its end, reversed.
-        Reads two pages, for runs that were added since the count."""
-        query, first = f"{QUEUED}, {where}", max(0, waiting - page)
-        return self.store.runs(query, sort="priority", limit=2 * page, offset=first)[::-1]
+        """Whether all started runs are remote, and none was started just now: then longer pauses do not matter."""
+        is_remote = all(run.backend not in LOCAL_BACKENDS for run in self.started)
+        return bool(self.started) and is_remote and not self.is_starting
 
     def _guarded(self, act: Callable[[Run], Answer], run: Run, otherwise: Answer) -> Answer:
         """Call `act` so that an error of one run does not block the others. Its state is read again afterwards."""
@@ -151,11 +150,16 @@ class Scheduler(Ledger):
         if reason is not None and run.status in (Status.CREATED, Status.RESUMING, Status.WARNING):
             found = self._guarded(self._up_to_date, run, None)
             if found is not None and found.status == run.status:
-                self._guarded(lambda run: self.finish(run, Status.STOPPED, reason), run, None)
+                self._guarded(lambda run: self._stop_queued(run, reason), run, None)
         else:
             self.home.forget_stop(run_id)  # finished, or started: `_settle` stops it
             if run_id in self.watched:
                 self.watched[run_id].look_at = 0.0
+
+    def _stop_queued(self, run: Run, reason: str) -> None:
+        """Stop a run that waits for its first or next attempt; tried again if its engine does not respond."""
+        if self.executors.of(run).release(self.attempt_folder(run)):
+            self.finish(run, Status.STOPPED, reason)
 
     def _place(self, run: Run, used: Capacity) -> Capacity | None:
         """Start a queued run if all of it fits. Returns the capacity that it takes; None if it must wait."""
@@ -164,18 +168,17 @@ class Scheduler(Ledger):
             return NOTHING
         stop = self.home.run(run.id).stop_reason()
         if stop is not None:
-            self.finish(run, Status.STOPPED, stop)
+            self._stop_queued(run, stop)
             return NOTHING
         attempt = run.attempt + 1
+        attempt_folder = self.attempt_folder(run._replace(attempt=attempt))
         executor, asked, beyond = self.executors.of(run), NOTHING, None
         if executor.is_here:
             asked = self.watched[run.id].share
             beyond = excess(asked, self.room)
             if not (used + asked).fits_in(self.room) and (beyond is None or used != NOTHING):
                 return None
-        elif not self._is_due(run, executor) or not executor.is_free(
-            self.attempt_folder(run._replace(attempt=attempt))
-        ):
+        elif executor.is_full or not self._is_due(run, executor) or not executor.is_free(attempt_folder):
             return NOTHING
         reason = f"attempt {attempt}" + (f"; requests more than this machine has: {beyond}" if beyond else "")
         if not self.change(run, Status.SCHEDULED, reason, attempt=attempt):
@@ -209,12 +212,12 @@ class Scheduler(Ledger):
         except (OSError, ValueError, KeyError) as fault:
             self.finish(run, Status.FAILED, f"could not be started: {fault}")
 
-    def _apply_answers(self) -> None:
-        """Fail the runs whose submission in this pass was rejected."""
+    def _apply_refusals(self) -> None:
+        """Fail the runs whose submission was rejected."""
         for executor in self.executors.elsewhere:
-            failed = {run_id: answer for run_id, answer in executor.answers().items() if not isinstance(answer, str)}
-            for run_id, refusal in failed.items():
+            for run_id, result in executor.refusals().items():
                 run = self.store.find(run_id)
+                refusal = self._guarded(lambda _: result.result(), run, None)  # noqa: B023 - called at once
                 if refusal is not None:
                     self.finish(run, Status.FAILED, f"{executor.engine.name} refused the job: {refusal}")
 
@@ -244,9 +247,12 @@ class Scheduler(Ledger):
         if not self._is_due(run, executor):
             return False
         stop = self.home.run(run.id).stop_reason()
+        is_resolved = executor.is_resolved(attempt_folder, is_stopping=stop is not None)
         if isinstance(executor, EngineExecutor):
             self.record_job(run, executor.handle(attempt_folder), executor.observation(attempt_folder))
             self.record_waiting(run, executor.waits_for(attempt_folder))
+        if not is_resolved:
+            return False
         again = executor.restart_reason(attempt_folder) if stop is None else None
         if again is not None:
             return self._go_on(run, attempt_folder, again)
@@ -300,17 +306,13 @@ class Scheduler(Ledger):
             case Action.RESUME:
                 self._go_on(run, self.attempt_folder(run), decision.reason)
             case Action.RESTART:
-                self._keep_failure(run, now)
+                self.record_failure(run, now.failed)
                 self.indexers.finish(run)
                 self.change(run, Status.WARNING, decision.reason)
                 self.watched.pop(run.id, None)
             case Action.FAIL:
-                self._keep_failure(run, now)
+                self.record_failure(run, now.failed)
                 self.finish(run, Status.FAILED, decision.reason)
-
-    def _keep_failure(self, run: Run, now: AttemptOutcome) -> None:
-        if now.failed is not None:
-            self.store.put_fact(run.id, "failure", now.failed.as_fact(run.attempt))
 
     def _go_on(self, run: Run, attempt_folder: AttemptFolder, why: str) -> bool:
         """Continue with the next attempt, without a failure: the engine restarts the job, or its segment ended."""
@@ -375,3 +377,10 @@ def _working_folder(home: Home, run: Run) -> Path:
     if run.backend in LOCAL_BACKENDS and not working.is_dir():
         raise FileNotFoundError(f"its working folder no longer exists: {working}")
     return working
+
+
+def _head(store: Store, where: str, waiting: int, page: int) -> list[Run]:
+    """The next queued runs. The store sorts by priority, newest first among equals, so this is its end, reversed. Reads
+    two pages, for runs that were added since the count."""
+    query, first = f"{QUEUED}, {where}", max(0, waiting - page)
+    return store.runs(query, sort="priority", limit=2 * page, offset=first)[::-1]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from phalanx.naming import member_name
+from phalanx.naming import FINAL_STATUSES, member_name
 
-DONE = ("succeeded", "failed", "upstream_failed", "stopped", "skipped")
+DONE = FINAL_STATUSES
 STARTED = ("starting", "running")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from tests.cli.homes import wait_for
 from tests.cli.running import COMMAND
+from tests.slurm.debian import PATH
 from tests.slurm.places import PATIENCE_S, SlurmPlace
 
 HERE = Path(__file__).parent
@@ -118,6 +120,12 @@ def job_of(place: SlurmPlace, run: str, attempt: int = 1) -> str:
     return str(wait_for(number))
 
 
+def handle_of(place: SlurmPlace, run: str, attempt: int = 1) -> str | None:
+    """The handle of an attempt, as it is on disk."""
+    path = folder(place, run) / "job" / f"attempt-{attempt}.handle"
+    return json.loads(path.read_text())["handle"] if path.exists() else None
+
+
 def replica(found: dict[str, Any], name: str) -> dict[str, Any]:
     rows: list[dict[str, Any]] = found["replicas"]
     return next(row for row in rows if row["name"] == name)
@@ -156,3 +164,20 @@ def kill_schedulers(place: SlurmPlace) -> int:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return len(pids)
+
+
+def in_front_of(place: SlurmPlace, command: str, first: str) -> str:
+    """A PATH on which a command of Slurm's does something else first."""
+    folder, real = place.folder / "in-front", shutil.which(command, path=PATH)
+    folder.mkdir(exist_ok=True)
+    (folder / command).write_text(f'#!/bin/bash\n{first}\nexec {real} "$@"\n')
+    (folder / command).chmod(0o755)
+    return f"{folder}:{place.environment()['PATH']}"
+
+
+def until_saved(place: SlurmPlace, job: str) -> None:
+    """The controller writes down what has changed after some seconds; a crash loses what is newer."""
+    state = place.cluster.state / "controller" / "job_state"
+    before = state.stat().st_mtime_ns
+    place.cluster.ask("scontrol", "update", f"jobid={job}", "nice=1")
+    wait_for(lambda: state.stat().st_mtime_ns > before)

@@ -46,26 +46,38 @@ if [ -z "$here" ]; then # Slurm runs a copy of this script, and knows where it c
 fi
 [ -f "$here/job/agent.pyz" ] || fail "there is no job/agent.pyz in '$here': keep it beside run.sh"
 first=$((${{2:-1}}))
-attempt=$first # a job that Slurm starts again is the next attempt; it does not always say that it does
-while [ -e "$here/{facts}" ]; do attempt=$((attempt + 1)); done
 {modules}python=
 for found in "${{PHALANX_PYTHON:-}}" python3 python3.12 python3.11 python3.9 "${{PHALANX_FOUND_PYTHON:-}}"; do
   [ -n "$found" ] && "$found" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null && python=$found && break
 done
 [ -n "$python" ] || fail "no Python of at least 3.8 on this node: load a module, or set PHALANX_PYTHON"
-agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json" "$here/{facts}")
-before=$here/{facts_before}
-if grep -qs "slurm:${{SLURM_JOB_ID}}[^0-9]" "$before" && "${{agent[@]::5}}" "$before" --settle; then
-  exit 0 # this job had just finished when Slurm lost a node of it, and started it again
-fi
+agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json")
 umask 077
+# One job runs an attempt, even if two were submitted. A job that Slurm starts again is the next attempt.
+attempt=$("${{agent[@]}}" "$here/{first_facts}" --claim "${{2:-by-hand}}") || fail "cannot write in '$here'"
+[ -n "$attempt" ] || exit 0
+agent+=("$here/{facts}")
 mkdir -p "$here/outputs" "$here/replicas" || fail "cannot write in '$here'"
 # What sbatch was told is not what a step of several components shall be told.
 unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_NTASKS_PER_NODE SLURM_EXPORT_ENV
-step() {{
+where=$here/{nodes}
+step() {{ # tries again while the controller is away: then no rank has started
+  local code until=$((SECONDS + {controller_s}))
+  while :; do
+    {{
+      start "$@" 2>&1 >&3 3>&- | (trap '' TERM && exec tee "$where.err" >&2)
+      code=${{PIPESTATUS[0]}}
+    }} 3>&1
+    [ "$code" -ne 0 ] && [ "$SECONDS" -lt "$until" ] && grep -Eq '{away}' "$where.err" &&
+      ! compgen -G "$here/{agents}" >/dev/null || break
+    sleep 5
+  done
+  rm -f "$where.err"
+  return "$code"
+}}
+start() {{
 {step}
 }}
-where=$here/{nodes}
 step none --here >"$where" || fail "not all nodes could be prepared"
 "${{agent[@]}}" --gather "${{3:-$first}}" <"$where" || exit
 {main}
@@ -76,6 +88,11 @@ if [ "$code" -eq 85 ]; then # the time of this segment is over, that of the run 
 fi
 exit "$code"
 """
+CONTROLLER_S = 300  # how long a job waits for a controller that restarts
+_AWAY = (
+    "Unable to (create step|confirm allocation).*: (Unable to contact|Socket timed out|Zero Bytes|Connection refused"
+    "|Transport endpoint|Communication connection|Unexpected message|Slurm backup)"
+)
 _MODULES = """\
 if ! type module >/dev/null 2>&1; then
   for found in "${{LMOD_PKG:-}}/init/bash" "${{MODULESHOME:-}}/init/bash" /etc/profile.d/{{*modules,lmod}}.sh; do
@@ -119,8 +136,11 @@ class SlurmJobs(Backend):
             leave="step none --leave\n" if is_prepared else "",
             directives="\n".join(_directives(plan, parts, site)),
             run_id=_word(plan.run_id),
+            first_facts=run_paths.facts_file("$first"),
             facts=run_paths.facts_file("$attempt"),
-            facts_before=run_paths.facts_file("$((attempt - 1))"),
+            agents=f"{run_paths.attempt_folder('*', '$attempt')}/{run_paths.AGENT}",
+            controller_s=CONTROLLER_S,
+            away=_AWAY,
             nodes=run_paths.nodes_file("$attempt"),
             words=_words(parts),
             modules=_modules(plan),

@@ -9,21 +9,25 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from phalanx import run_paths
-from phalanx.backends.contract import ENDED, Engine, EngineUnavailable, JobRejected, Observation
+from phalanx.agent.processes import boot_id
+from phalanx.backends.contract import ENDED, Engine, EngineUnavailable, JobRejected, Observation, SubmissionStart
 from phalanx.backends.slurm import states
 from phalanx.backends.slurm.states import PREFIX, QUEUE_FORMAT, RECORDS_FORMAT, Row, group_by_job, observed
 from phalanx.ends import Cause
 from phalanx.errors import CallError
 
 PATIENCE_S = 60.0  # timeout of a command: a busy controller is slow
+KILL_S = 5.0  # for a command that has timed out to end
 RECORDS_PATIENCE_S = 20.0
 MOST_IDS = 500  # in one call
 RECALL_DAYS = 30
+TIMED_OUT, NOT_FOUND = (124, 137, -9), 127  # exit codes of `timeout`
 COMMANDS = ("sbatch", "squeue", "scancel")  # required to submit and observe jobs
 
 
@@ -57,7 +61,7 @@ class SlurmEngine(Engine):
             "sbatch",
             "--parsable",
             f"--job-name={PREFIX}-{run_id}",
-            f"--comment={PREFIX}:{run_id}:{attempt}",
+            _comment(run_id, attempt),
             f"--chdir={working}",
             f"--output={output}",
             str(folder / "run.sh"),
@@ -70,6 +74,12 @@ class SlurmEngine(Engine):
         if not number.isdigit():
             raise EngineUnavailable(f"sbatch did not print a job number: {answer[:200]!r}")
         return f"{self.name}:{number}"
+
+    def is_submitting(self, run_id: str, attempt: int, start: SubmissionStart) -> bool:
+        """sbatch outlives a scheduler that is killed, but not its own timeout, nor its machine."""
+        if start.boot == boot_id():
+            return _is_in_a_command(_comment(run_id, attempt))
+        return 0.0 <= time.time() - start.at < PATIENCE_S + KILL_S
 
     def observe(self, handles: Collection[str]) -> dict[str, Observation]:
         answer = _call(["squeue", "-h", "-t", "all", "-u", _user(), "-o", QUEUE_FORMAT])
@@ -117,6 +127,20 @@ class SlurmEngine(Engine):
         _call(["scancel", "--quiet", *map(_number, handles)])
 
 
+def _comment(run_id: str, attempt: int) -> str:
+    """The option of sbatch by which the job of an attempt is found again."""
+    return f"--comment={PREFIX}:{run_id}:{attempt}"
+
+
+def _is_in_a_command(word: str) -> bool:
+    """Whether a process of this machine has this word in its command line."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if word.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
+                return True
+    return False
+
+
 def _is_unclear(seen: Observation) -> bool:
     return seen.state == ENDED and seen.cause in (Cause.STOPPED, Cause.LOST)
 
@@ -151,23 +175,30 @@ def _outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith("SLURM_") or name in kept}
 
 
-def _call(command: list[str], environment: Mapping[str, str] | None = None, patience_s: float = PATIENCE_S) -> str:
-    """The output of a command. Raises EngineUnavailable and JobRejected."""
+def _call(command: list[str], environment: Mapping[str, str] | None = None, patience_s: float | None = None) -> str:
+    """The output of a command. Its timeout also holds if this process is killed. Raises EngineUnavailable and
+    JobRejected."""
+    patience_s = PATIENCE_S if patience_s is None else patience_s
+    limit = ["timeout", f"--kill-after={KILL_S:g}", f"{patience_s:g}"]
     try:
         done = subprocess.run(
-            command,
+            [*limit, *command],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=patience_s,
+            timeout=patience_s + 2 * KILL_S,
             check=False,
         )
     except FileNotFoundError:
-        raise EngineUnavailable(f"`{command[0]}` is not on the PATH: is this a login node of the cluster?") from None
+        raise EngineUnavailable("`timeout` is not on the PATH: it belongs to the coreutils") from None
     except (OSError, subprocess.TimeoutExpired) as fault:
         raise EngineUnavailable(f"{command[0]} does not respond: {fault}") from None
     if done.returncode == 0:
         return done.stdout.decode("utf-8", "replace")
+    if done.returncode == NOT_FOUND:
+        raise EngineUnavailable(f"`{command[0]}` is not on the PATH: is this a login node of the cluster?")
+    if done.returncode in TIMED_OUT:
+        raise EngineUnavailable(f"{command[0]} does not respond: no answer after {patience_s:g} s")
     said = done.stderr.decode("utf-8", "replace")
     complaint = states.error_of(said)
     if command[0] == "sbatch" and not states.may_pass(said):

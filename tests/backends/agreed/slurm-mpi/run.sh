@@ -19,26 +19,38 @@ if [ -z "$here" ]; then # Slurm runs a copy of this script, and knows where it c
 fi
 [ -f "$here/job/agent.pyz" ] || fail "there is no job/agent.pyz in '$here': keep it beside run.sh"
 first=$((${2:-1}))
-attempt=$first # a job that Slurm starts again is the next attempt; it does not always say that it does
-while [ -e "$here/job/attempt-$attempt.json" ]; do attempt=$((attempt + 1)); done
 python=
 for found in "${PHALANX_PYTHON:-}" python3 python3.12 python3.11 python3.9 "${PHALANX_FOUND_PYTHON:-}"; do
   [ -n "$found" ] && "$found" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null && python=$found && break
 done
 [ -n "$python" ] || fail "no Python of at least 3.8 on this node: load a module, or set PHALANX_PYTHON"
-agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json" "$here/job/attempt-$attempt.json")
-before=$here/job/attempt-$((attempt - 1)).json
-if grep -qs "slurm:${SLURM_JOB_ID}[^0-9]" "$before" && "${agent[@]::5}" "$before" --settle; then
-  exit 0 # this job had just finished when Slurm lost a node of it, and started it again
-fi
+agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json")
 umask 077
+# One job runs an attempt, even if two were submitted. A job that Slurm starts again is the next attempt.
+attempt=$("${agent[@]}" "$here/job/attempt-$first.json" --claim "${2:-by-hand}") || fail "cannot write in '$here'"
+[ -n "$attempt" ] || exit 0
+agent+=("$here/job/attempt-$attempt.json")
 mkdir -p "$here/outputs" "$here/replicas" || fail "cannot write in '$here'"
 # What sbatch was told is not what a step of several components shall be told.
 unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_NTASKS_PER_NODE SLURM_EXPORT_ENV
-step() {
+where=$here/job/attempt-$attempt.where
+step() { # tries again while the controller is away: then no rank has started
+  local code until=$((SECONDS + 300))
+  while :; do
+    {
+      start "$@" 2>&1 >&3 3>&- | (trap '' TERM && exec tee "$where.err" >&2)
+      code=${PIPESTATUS[0]}
+    } 3>&1
+    [ "$code" -ne 0 ] && [ "$SECONDS" -lt "$until" ] && grep -Eq 'Unable to (create step|confirm allocation).*: (Unable to contact|Socket timed out|Zero Bytes|Connection refused|Transport endpoint|Communication connection|Unexpected message|Slurm backup)' "$where.err" &&
+      ! compgen -G "$here/replicas/*/attempt-$attempt/agent.json" >/dev/null || break
+    sleep 5
+  done
+  rm -f "$where.err"
+  return "$code"
+}
+start() {
   srun --ntasks=4 --cpus-per-task=2 --mem=0 --export=ALL --mpi="$1" --kill-on-bad-exit=1 --distribution=block "${agent[@]}" "${@:2}"
 }
-where=$here/job/attempt-$attempt.where
 step none --here >"$where" || fail "not all nodes could be prepared"
 "${agent[@]}" --gather "${3:-$first}" <"$where" || exit
 step pmix --as-rank
