@@ -85,6 +85,14 @@ def test_a_good_file_is_told_in_words(tmp_path: Path) -> None:
         assert fact in text
 
 
+def test_params_are_printed_with_the_characters_of_the_file() -> None:
+    params = 'params: {commit: 0123456, lr: 1e-3, name: "{{ lr }}-a", n: 3}\n'
+    run = "build: {image: x}\nrun:\n  cmd: git checkout {{ commit }}\n"
+    answer = checked(f"version: 1\nkind: experiment\n{params}{run}")
+    assert "command    git checkout 0123456\n" in answer.out
+    assert "params     commit=0123456, lr=1e-3, name=1e-3-a, n=3\n" in answer.out
+
+
 def test_a_group_tells_its_search_and_keeps_the_templates_of_its_command() -> None:
     data = checked(GROUP, "--json").data
     assert (data["kind"], data["replicas"], data["is_distributed"]) == ("group", {"master": 1, "worker": 1}, True)

@@ -61,7 +61,7 @@ def command(
 
 
 def _print_summary(loaded: Spec, made: Plan | None, summary: dict[str, Any]) -> None:
-    from phalanx.cli.render.plan_summary import replicas_text, resources_text
+    from phalanx.cli.render.plan_summary import params_text, replicas_text, resources_text
 
     name = f" `{loaded.name}`" if loaded.name else ""
     framework = f", {loaded.framework}" if loaded.framework else ""
@@ -80,7 +80,7 @@ def _print_summary(loaded: Spec, made: Plan | None, summary: dict[str, Any]) -> 
     if summary["command"]:
         click.echo(f"  command    {printable(summary['command'])}")
     if loaded.params:
-        click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in summary['params'].items()))}")
+        click.echo(f"  params     {printable(', '.join(params_text(loaded)))}")
 
 
 def _print_verdict(verdict: BackendVerdict) -> None:

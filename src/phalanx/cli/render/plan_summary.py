@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from phalanx import plan
@@ -36,6 +36,16 @@ def command_of(spec: Spec, made: Plan | None) -> str | None:
 
 def all_notes(spec: Spec, made: Plan | None) -> tuple[Note, ...]:
     return tuple(sorted((*spec.notes, *(made.notes if made else ())), key=lambda note: note.place[:3]))
+
+
+def params_text(spec: Spec) -> Iterator[str]:
+    """The params as `name=value`, a number with the characters of the file."""
+    from phalanx.spec.scalars import WrittenScalar
+
+    in_file = spec.document.get("params") or {}
+    for name, value in spec.params.items():
+        shown = in_file.get(name)
+        yield f"{name}={shown.text if isinstance(shown, WrittenScalar) else thaw(value)}"
 
 
 def summarise(spec: Spec, made: Plan | None) -> dict[str, Any]:
