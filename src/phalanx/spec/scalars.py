@@ -141,6 +141,11 @@ def scalar_text(value: Any, text: str | None = None) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def is_valid_text(text: str) -> bool:
+    """Whether a text can be written to files and passed to programs: without NUL and without half a surrogate pair."""
+    return "\x00" not in text and (text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text))
+
+
 def resolve_plain(text: str) -> Scalar:
     """The value of an unquoted scalar."""
     if text in _NULL:

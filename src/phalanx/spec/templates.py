@@ -12,13 +12,21 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import lru_cache, wraps
 from typing import Any
 
 from phalanx.spec.model import thaw
-from phalanx.spec.scalars import WrittenBool, WrittenFloat, WrittenInt, WrittenNull, WrittenScalar, plain_scalar
+from phalanx.spec.scalars import (
+    WrittenBool,
+    WrittenFloat,
+    WrittenInt,
+    WrittenNull,
+    WrittenScalar,
+    is_valid_text,
+    plain_scalar,
+)
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.tree import Diagnostics, Node, from_plain
 
@@ -91,7 +99,7 @@ def render(text: str, context: Mapping[str, Any]) -> Any:
     from jinja2.exceptions import SecurityError
 
     try:
-        return _render(text, context)
+        value = _render(text, context)
     except TemplateSyntaxError as fault:
         hint = f"use one of {', '.join(sorted(_FILTERS))}" if "No filter named" in (fault.message or "") else None
         raise TemplateError(f"not a valid template: {fault.message}", hint) from None
@@ -111,6 +119,20 @@ def render(text: str, context: Mapping[str, Any]) -> Any:
         raise TemplateError("the template is nested too deeply or is too large") from None
     except (JinjaError, ArithmeticError, TypeError, ValueError, LookupError, AttributeError, NameError) as fault:
         raise TemplateError(f"the template failed: {fault}"[:200]) from None
+    if not all(map(is_valid_text, _texts_in(value))):
+        raise TemplateError("the result has NUL or an invalid character")
+    return value
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts_in(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from (key, *_texts_in(item)) if isinstance(key, str) else _texts_in(item)
 
 
 def _unknown_params(unknown: list[str], context: Mapping[str, Any]) -> TemplateError:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from phalanx.errors import Location, SpecError, SpecErrors
-from phalanx.spec.scalars import Scalar, resolve_plain
+from phalanx.spec.scalars import Scalar, is_valid_text, resolve_plain
 from phalanx.spec.tree import Mark, Node, Source, one_line
 
 MAX_BYTES = 1 << 20
@@ -156,7 +156,7 @@ class _Composer:
     def _scalar(self, event: Any) -> None:
         mark = self._mark(event)
         self._grow(mark)
-        if "\x00" in event.value or (not event.value.isascii() and _has_surrogate(event.value)):
+        if not is_valid_text(event.value):
             self._fail(mark, "NUL or invalid character in a string")
         if self._expects_key():
             self._take_key(event.value, mark, event)
@@ -302,10 +302,6 @@ class _Composer:
         if tag is not None and not isinstance(value, wanted[tag]):  # type: ignore[arg-type]
             self._fail(mark, f"`{text[:40]}` is not a valid `!!{tag}`")
         return value
-
-
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def _fault(name: str, message: str, suggestion: str | None = None) -> SpecErrors:

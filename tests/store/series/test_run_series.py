@@ -269,6 +269,7 @@ class TestReplicas:
         replicas = [
             {"role": name.rpartition("-")[0], "index": int(name.rpartition("-")[2]), "rank": rank}
             for name, rank in ranks.items()
+            if rank is not None
         ]
         (run / "plan.json").write_text(json.dumps({"replicas": replicas}))
 
