@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -173,8 +174,6 @@ def test_lines_of_the_same_instant_are_told_apart(there: Works, monkeypatch: pyt
     given: list[int] = []
 
     def log(_: Api, *__: Any, **___: Any) -> Any:
-        from contextlib import nullcontext
-
         stamped = [
             (same + timedelta(seconds=number // 3)).isoformat().encode() + b" " + line
             for number, line in enumerate(lines)
@@ -186,6 +185,26 @@ def test_lines_of_the_same_instant_are_told_apart(there: Works, monkeypatch: pyt
         given.append(number)
         home.reader.read(follow=False)
     assert home.read() == b"a\nb\nc\nd\n"
+
+
+RETRIEVE = b"unable to retrieve container logs for containerd://0123456789abcdef"
+
+
+@pytest.mark.parametrize("error", [RETRIEVE, RETRIEVE + b"\n", b"failed to try resolving symlinks in path\n"])
+def test_an_error_message_of_the_kubelet_is_no_line_of_the_log(
+    there: Works, monkeypatch: pytest.MonkeyPatch, error: bytes
+) -> None:
+    home = Home(there)
+    stamp = b"2026-01-01T00:00:00.123456789Z "
+
+    def log(_: Api, *__: Any, **___: Any) -> Any:
+        return nullcontext(iter([stamp + b"one\n", stamp + b"\n", error]))
+
+    monkeypatch.setattr(Api, "log", log)
+    home.reader.over_at = time.monotonic()
+    home.reader.read(follow=False)
+    assert home.read() == b"one\n\n"
+    assert reconciler.tail_of(home.api, home.pod, "phalanx") == ["one"]
 
 
 @pytest.mark.parametrize("with_agent", [True, False])

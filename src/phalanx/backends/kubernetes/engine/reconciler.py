@@ -16,7 +16,7 @@ from phalanx import atomic_files, run_paths
 from phalanx.agent.supervisor import ENDS_KEPT
 from phalanx.backends.contract import ENDED, RUNNING, Observation
 from phalanx.backends.kubernetes.cluster.api import Api, ApiFault, ApiUnreachable
-from phalanx.backends.kubernetes.engine.pod_logs import LogReaderPool, PodLogReader, read_positions, write_positions
+from phalanx.backends.kubernetes.engine.pod_logs import LogReaderPool, PodLogReader, read_positions, stamped, write_positions
 from phalanx.backends.kubernetes.engine.replica_ends import ReplicaEnds
 from phalanx.backends.kubernetes.observe import states
 from phalanx.backends.kubernetes.observe.attempt_objects import (
@@ -528,8 +528,8 @@ def _makes(work: Object, name: str) -> bool:
 def tail_of(api: Api, pod: str, container: str) -> list[str]:
     """The last lines of a container; empty if its log cannot be read."""
     lines: list[str] = []
-    with suppress(ApiFault, ApiUnreachable), api.log(pod, container, timestamps=False, tail=ENDS_KEPT) as stream:
-        said = (raw for raw in stream if not raw.startswith(PREFIX))
+    with suppress(ApiFault, ApiUnreachable), api.log(pod, container, tail=ENDS_KEPT) as stream:
+        said = (text for raw in stream if not (text := stamped(raw)[1]).startswith(PREFIX))
         lines.extend(raw.decode("utf-8", "replace").rstrip("\n")[-400:] for raw in said)
     return [line for line in lines if line.strip()][-ENDS_KEPT:]
 
