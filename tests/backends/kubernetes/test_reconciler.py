@@ -17,6 +17,7 @@ from phalanx import atomic_files
 from phalanx.backends.contract import ENDED, WAITING
 from phalanx.backends.kubernetes.cluster.api import Api, connect
 from phalanx.backends.kubernetes.engine import pod_logs, reconciler
+from phalanx.backends.kubernetes.engine.launcher_hosts import HOSTLESS_S
 from phalanx.backends.kubernetes.engine.pod_logs import LogReaderPool, PodLogReader, read_positions
 from phalanx.backends.kubernetes.engine.reconciler import AttemptReconciler
 from phalanx.backends.kubernetes.observe import states
@@ -454,7 +455,7 @@ def test_a_launcher_that_waits_for_a_host_that_failed_is_ended(tmp_path: Path, m
     host["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = REFUSAL
     seen.look(launcher, host)
     assert not seen.attempt.ends.all  # it may say more itself
-    seen.later(reconciler.HOSTLESS_S + 1, monkeypatch)
+    seen.later(HOSTLESS_S + 1, monkeypatch)
     seen.look(launcher, host)
     end = seen.end("worker-0")
     assert (end["cause"], end["code"], end["message"]) == ("setup", 78, "worker-1: no sshd")

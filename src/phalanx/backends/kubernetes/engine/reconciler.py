@@ -16,7 +16,14 @@ from phalanx import atomic_files, run_paths
 from phalanx.agent.supervisor import ENDS_KEPT
 from phalanx.backends.contract import ENDED, RUNNING, Observation
 from phalanx.backends.kubernetes.cluster.api import Api, ApiFault, ApiUnreachable
-from phalanx.backends.kubernetes.engine.pod_logs import LogReaderPool, PodLogReader, read_positions, stamped, write_positions
+from phalanx.backends.kubernetes.engine.launcher_hosts import HOSTLESS_S, LauncherHosts, is_own_fault
+from phalanx.backends.kubernetes.engine.pod_logs import (
+    LogReaderPool,
+    PodLogReader,
+    read_positions,
+    stamped,
+    write_positions,
+)
 from phalanx.backends.kubernetes.engine.replica_ends import ReplicaEnds
 from phalanx.backends.kubernetes.observe import states
 from phalanx.backends.kubernetes.observe.attempt_objects import (
@@ -48,7 +55,6 @@ HELD_S = 3.0  # for the cluster to report why an agent was stopped
 SILENT_S = 20.0  # then a running container has no agent, or one without a connection
 AGENT_S = 3.0  # the same if agents report first of all
 STUCK_S = 30.0  # past its grace period: then the pod's node does not respond
-HOSTLESS_S = 30.0  # for a launcher to end after it has lost a pod of its ranks
 CANCELLED_S = 15.0  # past the grace period, for replicas to end after a cancellation
 POSITIONS_S = 2.0
 OF_PEACE = (Cause.FINISHED, Cause.STOPPED)
@@ -101,7 +107,7 @@ class AttemptReconciler:
         self.processes: dict[str, list[str]] = {}  # by replica
         for name in attempt_folder.replicas:
             self.processes.setdefault(name.partition(".")[0], []).append(name)
-        self.hosts: list[Object] = []  # pods in which a launcher starts ranks
+        self.hosts = LauncherHosts()
         self.is_seen = False
         self.stuck_pods = StuckPodTracker()
         self.ends = ReplicaEnds(attempt_folder)
@@ -153,7 +159,7 @@ class AttemptReconciler:
         """Only the first pod of a replica counts: an operator's replacement comes too late."""
         here = {str(meta_of(pod).get("uid")): pod for pod in group.pods if not is_build(pod)}
         taken = {name for tracked in self.pods.values() for name in tracked.names}
-        self.hosts = []
+        self.hosts.present = []
         for uid, pod in sorted(here.items(), key=lambda item: str(meta_of(item[1]).get("creationTimestamp"))):
             if uid in self.pods:
                 self.pods[uid].pod = pod
@@ -161,7 +167,7 @@ class AttemptReconciler:
             firsts = members_of(pod)
             names = tuple(name for first in firsts for name in self.processes.get(first, ()))
             if firsts and not names:
-                self.hosts.append(pod)
+                self.hosts.present.append(pod)
             if names and taken.isdisjoint(names):
                 self.pods[uid] = TrackedPod(pod, names)
                 taken.update(names)
@@ -173,6 +179,14 @@ class AttemptReconciler:
                 tracked.begun_at = now
             if tracked.over_at is None and self.outcome(tracked) is not None:
                 tracked.over_at = now
+        ranks = {uid: pod.pod for uid, pod in self.pods.items() if self._is_rank(pod)}
+        launchers = [pod for uid, pod in self.pods.items() if uid not in ranks]
+        is_ending = self.is_cancelled or self.signalled or any(pod.over_at is not None for pod in launchers)
+        if not is_ending and any(pod.begun_at is not None for pod in launchers):
+            self.hosts.watch(here, ranks, self.works, now)
+
+    def _is_rank(self, tracked: TrackedPod) -> bool:
+        return self.by_launcher and not any(map(is_launcher, tracked.names))
 
     def outcome(self, tracked: TrackedPod) -> PodEnd | None:
         is_stop_requested = self.is_cancelled or any(name in self.signalled for name in tracked.names)
@@ -186,7 +200,7 @@ class AttemptReconciler:
     # one pod -----------------------------------------------------------------------------------------------------
 
     def _attend(self, tracked: TrackedPod, now: float) -> None:
-        is_rank = self.by_launcher and not any(map(is_launcher, tracked.names))
+        is_rank = self._is_rank(tracked)
         if not is_rank:
             self._read(tracked, now)
         missing = self.ends.missing(tracked.names)
@@ -197,7 +211,9 @@ class AttemptReconciler:
         outcome = self.outcome(tracked)
         if outcome is None or tracked.over_at is None:
             return
-        if is_rank and not _is_own_fault(outcome):
+        if is_rank and (taken := self.hosts.taken.get(str(meta_of(tracked.pod).get("uid")))) is not None:
+            outcome = taken[1]
+        elif is_rank and (not is_own_fault(outcome) or outcome.cause == Cause.STOPPED):
             return
         if self._is_all_said(tracked, now):
             for name in missing:
@@ -256,7 +272,7 @@ class AttemptReconciler:
     def _announce(self, tracked: TrackedPod, now: float, missing: Iterable[str]) -> None:
         """Write the agent's start record for a container that runs without an agent."""
         reader, begun_at = tracked.reader, tracked.begun_at or now
-        if self.by_launcher and not any(map(is_launcher, tracked.names)):
+        if self._is_rank(tracked):
             return
         if reader is not None and reader.decoder.has_agent:
             return
@@ -295,15 +311,8 @@ class AttemptReconciler:
     def _explain(self, tracked: TrackedPod, member: str, said: End) -> End | None:
         """The end with why its agent was stopped, or lost its ranks, which the agent does not know. None while it is
         unknown."""
-        if said.cause == Cause.ERROR and self.hosts and self.is_cancelled:  # they may go before it is stopped
-            said = said._replace(cause=Cause.STOPPED, message="stopped")
-        if said.cause == Cause.ERROR and self.hosts:
-            return self._blame_host(said)
-        if said.cause == Cause.ERROR and said.signal == signal.SIGKILL:
-            outcome = self.outcome(tracked)  # the kernel may have killed it for memory, which its agent cannot see
-            if outcome is not None and outcome.cause == Cause.MEMORY:
-                return said._replace(cause=Cause.MEMORY, message=outcome.message)
-            return said if outcome is not None else None
+        if said.cause == Cause.ERROR:
+            return self._explain_error(tracked, said)
         if said.cause != Cause.STOPPED:
             return said
         number = self.signalled.get(member)
@@ -319,13 +328,18 @@ class AttemptReconciler:
                 return said._replace(message=WITH_ANOTHER if self.is_past_limit else states.NOT_BY_US)
         return said
 
-    def _blame_host(self, said: End) -> End | None:
-        """A launcher fails if a pod of its ranks is removed."""
-        for pod in self.hosts:
-            outcome = pod_end(pod, self.works)
-            if outcome is not None and _is_own_fault(outcome):
-                return said._replace(cause=outcome.cause, message=f"{members_of(pod)[0]}: {outcome.message}")
-        return None
+    def _explain_error(self, tracked: TrackedPod, said: End) -> End | None:
+        """An error may come from outside: the kernel kills for memory, and a launcher fails if a pod of its ranks is
+        lost. The agent sees neither."""
+        if self.hosts.present and self.is_cancelled:  # they may go before it is stopped
+            return said._replace(cause=Cause.STOPPED, message="stopped")
+        outcome = self.outcome(tracked)
+        if outcome is not None and outcome.cause == Cause.MEMORY:
+            return said._replace(cause=Cause.MEMORY, message=outcome.message)
+        for name, host in self.hosts.lost(self.works, time.monotonic()).items():
+            return said._replace(cause=host.cause, message=f"{name}: {host.message}")
+        is_killed = said.signal == signal.SIGKILL or said.code == 128 + signal.SIGKILL
+        return None if self.hosts.present or (is_killed and outcome is None) else said
 
     def _release(self, tracked: TrackedPod, name: str, now: float) -> None:
         held = tracked.held.get(name)
@@ -454,14 +468,16 @@ def _end_what_waits_in_vain(of: AttemptReconciler, now: float) -> None:
     """A launcher starts once the pods of its ranks are ready: never, if one of them has failed. A launcher that exists
     may itself wait for such a pod; a running one gets some time to notice."""
     ended = [
-        (pod, outcome) for pod in of.hosts if (outcome := pod_end(pod, of.works)) and outcome.cause != Cause.FINISHED
+        (pod, outcome)
+        for pod in of.hosts.present
+        if (outcome := pod_end(pod, of.works)) and outcome.cause != Cause.FINISHED
     ]
     if not ended or of.is_cancelled:
         of.hostless_at = None
         return
-    pod, outcome = next((one for one in ended if _is_own_fault(one[1])), ended[0])
+    pod, outcome = next((one for one in ended if is_own_fault(one[1])), ended[0])
     of.hostless_at = of.hostless_at if of.hostless_at is not None else now
-    is_due = _is_own_fault(outcome) and now - of.hostless_at > HOSTLESS_S
+    is_due = is_own_fault(outcome) and now - of.hostless_at > HOSTLESS_S
     if names := of.ends.missing(of.attempt_folder.replicas) if is_due else _podless(of):
         step = states.failed_init_of(pod) or container_of(pod)
         lines = tail_of(of.api, str(meta_of(pod).get("name")), step)
@@ -513,11 +529,6 @@ def _end_what_is_not_needed(of: AttemptReconciler, now: float) -> None:
 def _podless(of: AttemptReconciler) -> list[str]:
     with_pods = {name for pod in of.pods.values() for name in pod.names}
     return [name for name in of.ends.missing(of.attempt_folder.replicas) if name not in with_pods]
-
-
-def _is_own_fault(outcome: PodEnd) -> bool:
-    """Whether the end of a rank's pod says more than the launcher's will."""
-    return outcome.is_outside or outcome.cause in (Cause.MEMORY, Cause.SETUP)
 
 
 def _makes(work: Object, name: str) -> bool:

@@ -15,6 +15,7 @@ WORKS = f"{DOMAIN}/works"  # an annotation: the number of objects that create th
 _OF_TRAIN_JOBS = ("-node-0", "-launcher-0")  # suffixes of the Jobs that JobSets create for TrainJobs
 JOB_SET = "jobset.sigs.k8s.io/jobset-name"  # a label of pods
 MOST_TEXT = 300  # characters of a component's message
+UNREACHABLE = "node.kubernetes.io/unreachable"  # a taint
 QUEUED_GROUP = "kueue.x-k8s.io/pod-group-name"
 _QUEUED_NAME, _QUEUED_HASH = 57, 6  # how much of a name Kueue keeps, and the length of its hash
 
@@ -67,6 +68,15 @@ def members_of(pod: Object) -> tuple[str, ...]:
     if not index.isdigit() or int(index) >= len(names):
         return tuple(names) if len(names) == 1 else ()
     return (names[int(index)],)
+
+
+def replicas_of(group: AttemptObjects) -> dict[str, Object | None]:
+    """The first pod of each replica; None for replicas without one."""
+    listed = (str(annotations_of(work).get(MEMBERS, "")).split(",") for work in group.works)
+    found: dict[str, Object | None] = {name: None for names in listed for name in names if name}
+    for pod in sorted(group.pods, key=lambda pod: str(meta_of(pod).get("creationTimestamp")), reverse=True):
+        found |= dict.fromkeys(members_of(pod)[:1], pod) if not is_build(pod) else {}
+    return found
 
 
 def _is_members(variable: Object) -> bool:
@@ -137,6 +147,27 @@ def main_state(pod: Object) -> Object:
     state: Object = found.get("state") or {}
     last: Object = found.get("lastState") or {}
     return last if runs_once(pod) and "terminated" in last else state
+
+
+def is_node_away(pod: Object) -> bool:
+    """Return whether the cluster has lost contact with its node: it then marks the pod as not ready, and leaves the
+    last word of the kubelet, by which all containers are."""
+    ready, containers = (condition_of(pod, kind) or {} for kind in ("Ready", "ContainersReady"))
+    has_gates = bool((pod.get("spec") or {}).get("readinessGates"))
+    is_stale = ready.get("status") == "False" and containers.get("status") == "True" and not has_gates
+    return is_stale and main_state(pod).get("running") is not None
+
+
+def node_of(pod: Object) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def toleration_s(pod: Object) -> float | None:
+    """How long it may stay on a node that does not respond; None for ever."""
+    listed = (pod.get("spec") or {}).get("tolerations") or ()
+    found: Object = next((one for one in listed if one.get("key") == UNREACHABLE), {})
+    allowed = found.get("tolerationSeconds")
+    return float(allowed) if isinstance(allowed, int | float) else None
 
 
 def runs_once(pod: Object) -> bool:
