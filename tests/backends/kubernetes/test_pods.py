@@ -450,6 +450,15 @@ def test_code_that_comes_with_the_run_is_unpacked_first() -> None:
     assert all(source["optional"] for source in sources)
 
 
+def test_a_node_that_does_not_respond_is_tolerated_as_long_as_the_file_says() -> None:
+    own = {"key": "gpu", "operator": "Exists"}
+    assert "tolerations" not in templated(environment())["spec"], "then the cluster's default counts"
+    found = templated(environment(kubernetes={"node_timeout": 60.5}, tolerations=[own]))["spec"]["tolerations"]
+    same = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 61}
+    keys = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
+    assert found == [own, *({"key": key, **same} for key in keys)]
+
+
 def test_steps_of_the_file_see_what_the_program_will_see_but_no_devices() -> None:
     made = planned(
         build={"image": "x", "build_steps": ["pip install -r requirements.txt"]},

@@ -468,21 +468,30 @@ def test_hosts_that_end_because_we_say_so_are_no_failure(tmp_path: Path) -> None
     assert not seen.attempt.ends.all
 
 
-def test_whoever_has_a_long_grace_is_waited_for_when_all_are_to_end(
+def test_ends_are_recorded_only_when_the_cluster_says_that_the_pods_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = Seen(tmp_path, ("worker-0",))
+    """It may be away when a run is stopped, and then take its time."""
+    names = ("worker-0", "worker-1")
+    seen = Seen(tmp_path, names)
     seen.attempt.log_readers.close()
-    slow = running("worker-0")
-    slow.setdefault("spec", {})["terminationGracePeriodSeconds"] = 300
+    pods = [running(name) for name in names]
+    seen.look(*pods)
+    seen.attempt.is_cancel_requested = True  # which never arrived
+    seen.later(3600, monkeypatch)
+    seen.look(*pods)
     seen.attempt.cancelled_at = time.monotonic()
-    seen.look(slow)
-    seen.later(300, monkeypatch)
-    seen.look(slow)
+    seen.later(3600, monkeypatch)
+    seen.look(*pods)
     assert not seen.attempt.ends.all
-    seen.later(reconciler.CANCELLED_S + 1, monkeypatch)
-    seen.look(slow)
-    assert seen.end("worker-0")["cause"] == "stopped"
+    seen.look(pods[1])
+    seen.later(7 * reconciler.SETTLES_S, monkeypatch)
+    seen.look(pods[1])
+    assert (seen.end("worker-0")["cause"], seen.end("worker-1")) == ("stopped", None)
+    seen.look(works=[])
+    seen.later(7 * reconciler.SETTLES_S, monkeypatch)
+    seen.look(works=[])
+    assert (seen.end("worker-1")["cause"], seen.end("worker-1")["message"]) == ("stopped", "stopped")
 
 
 def test_a_launcher_whose_hosts_we_took_was_stopped(tmp_path: Path) -> None:

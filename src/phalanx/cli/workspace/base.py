@@ -108,8 +108,8 @@ class RunActions(Protocol):
     def submit(self, submission: Submission, *, quiet: bool) -> Run:
         """Submit a run, and block signals until it is watched. Raises SpecErrors, CallError."""
 
-    def stop(self, runs: Sequence[Run], patience_s: float) -> list[Run]:
-        """Stop runs, and wait up to `patience_s` for them to end."""
+    def stop(self, runs: Sequence[Run], patience_s: float, each: Callable[[Sequence[Run]], None]) -> list[Run]:
+        """Stop runs, and wait up to `patience_s` for them to end. `each` is called with them while it waits."""
 
     def clone(self, run: Run, how: str) -> Run:
         """A new run of the same file: `restart`, or `copy`, with a copy of its outputs. current. Raises CallError."""

@@ -235,7 +235,7 @@ class HomeRunActions:
     def submit(self, submission: Submission, *, quiet: bool) -> Run:
         return submit_local(self.home, self.store, submission, quiet=quiet)
 
-    def stop(self, runs: Sequence[Run], patience_s: float) -> list[Run]:
+    def stop(self, runs: Sequence[Run], patience_s: float, each: Callable[[Sequence[Run]], None]) -> list[Run]:
         for run in runs:
             if not run.is_done:
                 self.home.run(run.id).ask_to_stop("stopped by its user")
@@ -246,6 +246,7 @@ class HomeRunActions:
                 found = [self.store.find(run.id) for run in runs]
                 if all(run.is_done for run in found) or time.monotonic() >= deadline:
                     return found
+                each(found)
                 time.sleep(runner.pause_s)
 
     def clone(self, run: Run, how: str) -> Run:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from phalanx import atomic_files, run_paths
@@ -98,7 +98,8 @@ class AttemptReconciler:
         self.courier, self.by_launcher = courier, by_launcher
         self.pods: dict[str, TrackedPod] = {}
         self.signalled: dict[str, int] = {}  # the signals that were requested for replicas
-        self.cancelled_at: float | None = None
+        self.is_cancel_requested = False
+        self.cancelled_at: float | None = None  # since when the cluster has accepted that
         self.failed_at: float | None = None  # since when it is known to fail
         self.works_over_at: float | None = None
         self.is_past_limit = False  # one of its Jobs removed its pods because one had failed
@@ -119,7 +120,7 @@ class AttemptReconciler:
 
     @property
     def is_cancelled(self) -> bool:
-        return self.cancelled_at is not None
+        return self.is_cancel_requested or self.cancelled_at is not None
 
     @property
     def readers(self) -> list[PodLogReader]:
@@ -179,13 +180,9 @@ class AttemptReconciler:
                 tracked.begun_at = now
             if tracked.over_at is None and self.outcome(tracked) is not None:
                 tracked.over_at = now
-        ranks = {uid: pod.pod for uid, pod in self.pods.items() if self._is_rank(pod)}
-        launchers = [pod for uid, pod in self.pods.items() if uid not in ranks]
-        is_ending = self.is_cancelled or self.signalled or any(pod.over_at is not None for pod in launchers)
-        if not is_ending and any(pod.begun_at is not None for pod in launchers):
-            self.hosts.watch(here, ranks, self.works, now)
+        _watch_hosts(self, here, now)
 
-    def _is_rank(self, tracked: TrackedPod) -> bool:
+    def is_rank(self, tracked: TrackedPod) -> bool:
         return self.by_launcher and not any(map(is_launcher, tracked.names))
 
     def outcome(self, tracked: TrackedPod) -> PodEnd | None:
@@ -200,7 +197,7 @@ class AttemptReconciler:
     # one pod -----------------------------------------------------------------------------------------------------
 
     def _attend(self, tracked: TrackedPod, now: float) -> None:
-        is_rank = self._is_rank(tracked)
+        is_rank = self.is_rank(tracked)
         if not is_rank:
             self._read(tracked, now)
         missing = self.ends.missing(tracked.names)
@@ -272,7 +269,7 @@ class AttemptReconciler:
     def _announce(self, tracked: TrackedPod, now: float, missing: Iterable[str]) -> None:
         """Write the agent's start record for a container that runs without an agent."""
         reader, begun_at = tracked.reader, tracked.begun_at or now
-        if self._is_rank(tracked):
+        if self.is_rank(tracked):
             return
         if reader is not None and reader.decoder.has_agent:
             return
@@ -400,6 +397,15 @@ class AttemptReconciler:
                 write_positions(self.attempt_folder, kept)
 
 
+def _watch_hosts(of: AttemptReconciler, here: Mapping[str, Object], now: float) -> None:
+    """Watch the pods of a launcher's ranks while it runs."""
+    ranks = {uid: pod.pod for uid, pod in of.pods.items() if of.is_rank(pod)}
+    launchers = [pod for uid, pod in of.pods.items() if uid not in ranks]
+    is_ending = of.is_cancelled or of.signalled or any(pod.over_at is not None for pod in launchers)
+    if not is_ending and any(pod.begun_at is not None for pod in launchers):
+        of.hosts.watch(here, ranks, of.works, now)
+
+
 def _is_past_limit(group: AttemptObjects) -> bool:
     """Jobs with one limit for all of their pods, as before Kubernetes 1.29, delete the running pods when one has
     failed; operators do so after too many restarts."""
@@ -460,7 +466,7 @@ def _end_the_absent(of: AttemptReconciler, group: AttemptObjects, now: float) ->
     _end_what_cannot_come(of, group, absent, now, is_quiet=is_quiet)
     _end_what_is_not_needed(of, now)
     grace = grace_s(tracked.pod for tracked in of.pods.values())
-    if of.cancelled_at is not None and now - of.cancelled_at > grace + CANCELLED_S:
+    if of.cancelled_at is not None and now - of.cancelled_at > grace + CANCELLED_S and is_quiet:
         of.ends.write_all(of.attempt_folder.replicas, PodEnd(Cause.STOPPED, "stopped"))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from phalanx.backends.kubernetes.target import ATTEMPT, DOMAIN, MEMBERS, ROLE, RUN
+from phalanx.backends.kubernetes.target import ATTEMPT, DOMAIN, LOST_NODE_TAINTS, MEMBERS, ROLE, RUN
 from phalanx.naming import HELPERS
 
 STAGE, BUILD = f"{DOMAIN}/stage", "build"
@@ -15,7 +15,6 @@ WORKS = f"{DOMAIN}/works"  # an annotation: the number of objects that create th
 _OF_TRAIN_JOBS = ("-node-0", "-launcher-0")  # suffixes of the Jobs that JobSets create for TrainJobs
 JOB_SET = "jobset.sigs.k8s.io/jobset-name"  # a label of pods
 MOST_TEXT = 300  # characters of a component's message
-UNREACHABLE = "node.kubernetes.io/unreachable"  # a taint
 QUEUED_GROUP = "kueue.x-k8s.io/pod-group-name"
 _QUEUED_NAME, _QUEUED_HASH = 57, 6  # how much of a name Kueue keeps, and the length of its hash
 
@@ -165,7 +164,7 @@ def node_of(pod: Object) -> str:
 def toleration_s(pod: Object) -> float | None:
     """How long it may stay on a node that does not respond; None for ever."""
     listed = (pod.get("spec") or {}).get("tolerations") or ()
-    found: Object = next((one for one in listed if one.get("key") == UNREACHABLE), {})
+    found: Object = next((one for one in listed if one.get("key") in LOST_NODE_TAINTS), {})
     allowed = found.get("tolerationSeconds")
     return float(allowed) if isinstance(allowed, int | float) else None
 
