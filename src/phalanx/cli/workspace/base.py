@@ -123,8 +123,8 @@ class RunActions(Protocol):
     def attend(self, run: Run, *, quiet: bool) -> Run:
         """Watch a run until it finishes, and print its logs unless `quiet`. Ctrl-C stops the run."""
 
-    def leave(self, run: Run) -> None:
-        """Make sure that the run continues without this process."""
+    def leave(self, *runs: Run) -> None:
+        """Make sure that the runs continue without this process."""
 
 
 class Workspace(Protocol):

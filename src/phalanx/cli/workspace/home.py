@@ -278,11 +278,12 @@ class HomeRunActions:
 
         remove(self.home, self.store, runs)
 
-    def leave(self, run: Run) -> None:
+    def leave(self, *runs: Run) -> None:
         from phalanx.scheduler.runner import start_background
 
         start_background(self.home)
-        record_provenance(self.home, run)
+        for run in runs:
+            record_provenance(self.home, run)
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
         """Also runs the scheduler if no other process does."""

@@ -345,8 +345,8 @@ class ServerRunActions:
         for run in runs:
             self.client.delete(run)
 
-    def leave(self, run: Run) -> None:
-        """Nothing to do: the server keeps the run going."""
+    def leave(self, *runs: Run) -> None:
+        """Nothing to do: the server keeps the runs going."""
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
         from phalanx.cli.interrupts import stop_on_interrupt
