@@ -58,7 +58,7 @@ def lose(cluster: Cluster, place: KubernetesPlace, pod: str) -> None:
     cluster.fault("lose-node", node=place.world.api.get(place.world.path("pods", pod))["spec"]["nodeName"])
 
 
-def delete(_: Cluster, place: KubernetesPlace, pod: str) -> None:
+def delete(_: Cluster | None, place: KubernetesPlace, pod: str) -> None:
     place.world.api.delete(place.world.path("pods", pod))
 
 
@@ -133,6 +133,16 @@ def test_what_somebody_else_deletes_is_stopped_and_it_is_said_so(taken: Taken) -
     found = taken.for_good["deleted"]
     assert found["status"] == "stopped", taken.place.story(found["id"])
     assert "not by Phalanx" in found["reason"], found["reason"]
+
+
+def test_a_pod_that_is_deleted_before_it_starts_was_not_killed(place: KubernetesPlace) -> None:
+    run = place.submitted("true", build={"image": f"{MISSING_IMAGE}:latest"})
+    wait_for(lambda: "image" in why(place, run), PATIENCE_S)
+    (pod,) = place.pods(run)
+    delete(None, place, pod["metadata"]["name"])
+    (found,) = place.over(run)
+    assert found["status"] == "stopped", place.story(run)
+    assert "deleted, not by Phalanx" in found["reason"], place.story(run)
 
 
 def test_without_a_python_the_command_runs_by_itself(place: KubernetesPlace, cluster: Cluster) -> None:

@@ -216,10 +216,12 @@ def test_a_run_ends_at_its_time_limit(at_once: AtOnce) -> None:
 
 
 WANTED["hog"] = ("python3 hog.py", {"environment": {"resources": {"memory": {"limits": 100}}}})
+WANTED["hog-in-shell"] = ("python3 hog.py; exit $?", {"environment": {"resources": {"memory": {"limits": 100}}}})
 
 
-def test_whoever_takes_too_much_memory_is_told_so(at_once: AtOnce) -> None:
-    found = at_once.runs["hog"]
+@pytest.mark.parametrize("name", ["hog", "hog-in-shell"])
+def test_whoever_takes_too_much_memory_is_told_so(at_once: AtOnce, name: str) -> None:
+    found = at_once.runs[name]
     assert found["status"] == "failed", at_once.place.story(found["id"])
     assert "memory" in found["reason"], found["reason"]
     assert replica(found, "master-0")["cause"] == "memory"

@@ -417,6 +417,15 @@ def test_what_a_part_of_the_replicas_waits_for_is_said_while_the_others_run() ->
     assert observed(group(*two, *rest, works=[four()], events=[event])).why == ""
 
 
+def test_replicas_without_a_pod_are_only_named_with_a_reason() -> None:
+    """An elastic job may never have all of them; and pods of MPIJobs v1 are of hosts, not of ranks."""
+    one = pod("p0", members="worker-0", phase="Running", containerStatuses=RUNS)
+    assert observed(group(one, works=[four()])).why == ""
+    hosts = [pod(f"h{n}", members=f"host-{n}", phase="Running", containerStatuses=RUNS) for n in range(3)]
+    late = pod("h3", members="host-3", containerStatuses=[{"name": "phalanx", "state": {"waiting": {"reason": "X"}}}])
+    assert observed(group(one, *hosts, late, works=[four()])).why == "4 of 5 replicas run; host-3 waits: X"
+
+
 def test_what_others_wait_for_is_of_no_interest_once_one_has_failed() -> None:
     assert observed(group(failed(1), works=[four()])).why == ""
 

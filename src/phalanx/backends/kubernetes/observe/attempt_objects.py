@@ -70,12 +70,13 @@ def members_of(pod: Object) -> tuple[str, ...]:
 
 
 def replicas_of(group: AttemptObjects) -> dict[str, Object | None]:
-    """The first pod of each replica; None for replicas without one."""
+    """The first pod of each replica; None for replicas without one. In MPIJobs v1, hosts count instead of ranks."""
     listed = (str(annotations_of(work).get(MEMBERS, "")).split(",") for work in group.works)
-    found: dict[str, Object | None] = {name: None for names in listed for name in names if name}
+    absent: dict[str, Object | None] = {name: None for names in listed for name in names if name}
+    found: dict[str, Object | None] = {}
     for pod in sorted(group.pods, key=lambda pod: str(meta_of(pod).get("creationTimestamp")), reverse=True):
         found |= dict.fromkeys(members_of(pod)[:1], pod) if not is_build(pod) else {}
-    return found
+    return {**absent, **found} if found.keys() <= absent.keys() else found
 
 
 def _is_members(variable: Object) -> bool:

@@ -56,17 +56,18 @@ def waiting_for(group: AttemptObjects) -> str:
 
 
 def partly_waiting(group: AttemptObjects) -> str:
-    """What the other replicas of a running attempt wait for; empty if all have begun."""
+    """What the other replicas of a running attempt wait for; empty if all have begun, or nothing is known of the
+    others: an elastic job may never have all of its pods, and a deleted pod does not come back."""
     replicas = replicas_of(group)
     absent = next(filter(None, (held_back(work, group) for work in group.works)), "") or _refused(group).words
     waits: dict[str, list[str]] = {}
     for name, pod in replicas.items():
-        if pod is None or not has_begun(pod):
-            words = pod_waits(pod, group).words if pod is not None else absent or "its pod is being created"
+        words = absent if pod is None else "" if has_begun(pod) else pod_waits(pod, group).words
+        if words:
             waits.setdefault(words, []).append(name)
     if not waits:
         return ""
-    count = len(replicas) - sum(map(len, waits.values()))
+    count = sum(pod is not None and has_begun(pod) for pod in replicas.values())
     most = sorted(waits.items(), key=lambda item: (item[0] in _PATIENT, -len(item[1])))[:REASONS_LISTED]
     reasons = (f"{listed(names)} {'waits' if len(names) == 1 else 'wait'}: {words}" for words, names in most)
     return f"{count} of {len(replicas)} replicas run; {'; '.join(reasons)}"
