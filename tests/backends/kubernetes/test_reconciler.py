@@ -370,6 +370,22 @@ def test_a_node_that_does_not_answer_is_lost_and_its_pod_with_it(
     assert (end["cause"], end["message"]) == ("lost", "its node no longer responds")
 
 
+def test_a_replica_whose_node_is_away_is_lost_also_if_the_others_failed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lose their connections to it before the cluster gives up on the node, and are the reason to end it."""
+    seen = Seen(tmp_path, ("worker-0",))
+    seen.attempt.log_readers.close()
+    conditions = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
+    seen.look(running("worker-0", conditions=conditions))
+    seen.attempt.signalled["worker-0"] = 15
+    seen.look()
+    seen.later(7 * reconciler.SETTLES_S, monkeypatch)
+    seen.look()
+    end = seen.end("worker-0")
+    assert (end["cause"], end["message"]) == ("lost", "its node node-1 does not respond")
+
+
 def test_the_ranks_of_a_launcher_end_with_it(tmp_path: Path) -> None:
     names = ("worker-0", "worker-1", "launcher-0")
     seen = Seen(tmp_path, names, courier="volume", by_launcher=True)

@@ -36,9 +36,11 @@ from phalanx.backends.kubernetes.observe.attempt_objects import (
     grace_s,
     has_run,
     is_build,
+    is_node_away,
     is_suspended,
     members_of,
     meta_of,
+    node_of,
     starts_again,
 )
 from phalanx.backends.kubernetes.observe.states import PodEnd, evicted_by, observed, pod_end, verdict_of
@@ -188,11 +190,9 @@ class AttemptReconciler:
     def outcome(self, tracked: TrackedPod) -> PodEnd | None:
         is_stop_requested = self.is_cancelled or any(name in self.signalled for name in tracked.names)
         outcome = pod_end(tracked.pod, self.works, is_gone=tracked.is_gone, is_stop_requested=is_stop_requested)
-        if outcome is not None and outcome.cause == Cause.STOPPED and tracked.is_stuck and not is_stop_requested:
-            return outcome._replace(cause=Cause.LOST, message="its node no longer responds", is_outside=True)
-        if outcome is not None and outcome.cause == Cause.STOPPED and outcome.is_outside and self.is_past_limit:
-            return outcome._replace(message=WITH_ANOTHER, is_outside=False)
-        return outcome
+        if outcome is None or outcome.cause != Cause.STOPPED:
+            return outcome
+        return _explain_stop(self, tracked, outcome, is_stop_requested=is_stop_requested)
 
     # one pod -----------------------------------------------------------------------------------------------------
 
@@ -395,6 +395,18 @@ class AttemptReconciler:
             self.positions = kept
             with suppress(OSError):
                 write_positions(self.attempt_folder, kept)
+
+
+def _explain_stop(of: AttemptReconciler, tracked: TrackedPod, stopped: PodEnd, *, is_stop_requested: bool) -> PodEnd:
+    """The end of a pod that was deleted, with what else is known: its node, and its Job."""
+    if not of.is_cancelled and is_node_away(tracked.pod):  # the others may have failed from its loss
+        message = f"its node {node_of(tracked.pod)} does not respond"
+        return stopped._replace(cause=Cause.LOST, message=message, is_outside=True)
+    if tracked.is_stuck and not is_stop_requested:
+        return stopped._replace(cause=Cause.LOST, message="its node no longer responds", is_outside=True)
+    if stopped.is_outside and of.is_past_limit:
+        return stopped._replace(message=WITH_ANOTHER, is_outside=False)
+    return stopped
 
 
 def _watch_hosts(of: AttemptReconciler, here: Mapping[str, Object], now: float) -> None:
