@@ -116,13 +116,20 @@ def test_after_a_loss_plain_lines_wait_for_a_position() -> None:
 
 
 def test_plain_lines_are_what_kubectl_shows() -> None:
-    lines = list(Encoder(FIRST).log(0, b"epoch 1\nloss 0.5\n 10%\r 20%\r"))
+    lines = list(Encoder(FIRST).log(0, b"epoch 1\nloss 0.5\n 10%\r 20%"))
     assert [line for line in lines if not line.startswith(frames.PREFIX)] == [
         b"epoch 1\n",
         b"loss 0.5\n",
-        b" 10%\r 20%\r\n",
+        b" 10%\r 20%\n",
     ]
-    assert Home().read(Decoder([FIRST]), lines).content("log") == b"epoch 1\nloss 0.5\n 10%\r 20%\r"
+    assert Home().read(Decoder([FIRST]), lines).content("log") == b"epoch 1\nloss 0.5\n 10%\r 20%"
+
+
+@pytest.mark.parametrize("log", [b"one\r\ntwo\r\nthree\n", b"\r\n\r\n", b" 10%\r 20%\r", b"a\r\r\nb\n"])
+def test_a_carriage_return_at_the_end_of_a_line_survives_containerd(log: bytes) -> None:
+    """It reads lines as Go's bufio does: without `\\r\\n`."""
+    lines = [line.removesuffix(b"\n").removesuffix(b"\r") + b"\n" for line in Encoder(FIRST).log(0, log)]
+    assert Home().read(Decoder([FIRST]), lines).content("log") == log
 
 
 def test_a_last_line_without_newline_gets_none() -> None:

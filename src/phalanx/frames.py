@@ -120,8 +120,9 @@ class Encoder:
 
 
 def _is_plain(text: bytes) -> bool:
-    """Whether a line can be written unchanged: not every runtime preserves bytes that are not UTF-8."""
-    if len(text) >= LONGEST or text.startswith(PREFIX):
+    """Whether a line can be written unchanged: not every runtime preserves bytes that are not UTF-8, and containerd
+    drops a carriage return at the end of a line."""
+    if len(text) >= LONGEST or text.startswith(PREFIX) or text.endswith(b"\r"):
         return False
     try:
         text.decode("utf-8")

@@ -59,9 +59,11 @@ class Agents:
     def attempt(self, name: str = "master-0") -> Path:
         return self.folder / "replicas" / name / "attempt-1"
 
-    def start(self, python: str = sys.executable, **environment: str) -> Agents:
+    def start(self, python: str = sys.executable, *, within: Path | None = None, **environment: str) -> Agents:
+        """`within`: a control group for all of it."""
+        first = ["sh", "-c", f'echo $$ > {within}/cgroup.procs; exec "$@"', "sh"] if within is not None else []
         subprocess.run(
-            [python, "-m", "phalanx.agent", str(self.folder / "plan.json"), str(self.folder / "facts.json")],
+            [*first, python, "-m", "phalanx.agent", str(self.folder / "plan.json"), str(self.folder / "facts.json")],
             check=True,
             env={**os.environ, **environment},
         )

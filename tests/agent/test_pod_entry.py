@@ -484,6 +484,25 @@ def test_the_code_is_unpacked_before_the_run(tmp_path: Path) -> None:
     assert pod.log() == b"code\ntool\n"
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_code_in_pieces_is_joined(tmp_path: Path, is_whole: bool) -> None:
+    pod, whole = Pod(tmp_path, f"{sys.executable} train.py"), tmp_path / "bundle" / "code.tar.gz"
+    bundle(whole, train_py="print('code')")
+    data = whole.read_bytes()
+    for number, name in enumerate(["code.tar.gz", "code.tar.gz.1", "code.tar.gz.2"]):
+        end = 40 * (number + 1) if number < 2 else len(data)
+        if is_whole or number < 2:
+            (tmp_path / "bundle" / name).write_bytes(data[40 * number : end])
+    said = pod.run("--prepare")
+    if is_whole:
+        assert said.code == 0
+        assert pod.run().code == 0
+        assert pod.log() == b"code\n"
+        assert [path.name for path in (tmp_path / "code").iterdir()] == ["train.py"]
+    else:
+        assert said.code == 78, "a piece is missing"
+
+
 def test_code_that_did_not_come_along_is_an_end(tmp_path: Path) -> None:
     said = Pod(tmp_path, "true").run("--prepare")
     assert said.code == 78

@@ -13,6 +13,7 @@ import pytest
 from phalanx.agent.supervisor import last_lines
 from phalanx.spool import read
 from tests.agent.running import Agents, wait_for
+from tests.kubernetes.sandboxes import Memory
 
 
 def test_a_command_that_succeeds_is_finished(tmp_path: Path) -> None:
@@ -120,6 +121,33 @@ def test_the_memory_limit_ends_it(tmp_path: Path) -> None:
     end = Agents(tmp_path, hungry, environment={"resources": {"memory": {"limits": 100}}}).start().end()
     assert end["cause"] == "memory"
     assert "of 100 MiB" in end["message"]
+
+
+HUNGRY = 'python3 -c "x = [bytearray(20_000_000) for _ in range(60)]"'
+
+
+@pytest.mark.parametrize(
+    ("command", "cause", "words"),
+    [
+        (f"exec {HUNGRY}", "memory", "the kernel killed it for memory"),
+        (f"{HUNGRY}; exit $?", "memory", "the kernel killed it for memory"),
+        (f"{HUNGRY} || exit 3", "error", "exit code 3; the kernel killed a process beside it for memory"),
+        ("exit 137", "error", "exit code 137"),
+    ],
+)
+def test_the_kernel_s_word_about_memory_counts_also_behind_a_shell(
+    tmp_path: Path, command: str, cause: str, words: str
+) -> None:
+    limit = Memory(f"phalanx-test-{os.getpid()}", 300 << 20)
+    if limit.path is None:
+        pytest.skip("no control group can be made here")
+    try:
+        end = Agents(tmp_path, command).start(within=limit.path).end()
+        assert (end["cause"], end["message"]) == (cause, words)
+        procs = limit.path / "cgroup.procs"
+        wait_for(lambda: not procs.read_text())
+    finally:
+        limit.remove()
 
 
 def test_memory_within_the_limit_is_left_alone(tmp_path: Path) -> None:

@@ -302,6 +302,21 @@ def test_a_detached_run_is_followed_stopped_and_removed(laptop: Laptop) -> None:
 
 
 @pytest.mark.slow
+def test_many_runs_are_queued_by_one_call(laptop: Laptop) -> None:
+    for name in ("a", "b"):
+        content = {"version": 1, "kind": "experiment", "name": f"many-{name}", "run": {"cmd": "true"}}
+        (laptop.folder / f"{name}.yml").write_text(json.dumps(content))
+    answer = laptop.call("run", "--each", "a.yml", "b.yml", "--times", "2", "--json")
+    assert answer.code == 0, answer.err
+    rows = [json.loads(line) for line in answer.out.splitlines()]
+    assert len({row["id"] for row in rows}) == 4
+    wait_for(lambda: laptop.finds("name:many-a|many-b, status:succeeded") == 4)
+    (laptop.folder / "b.yml").write_text("version: 1\nkind: experimnt\n")
+    answer = laptop.call("run", "--each", "a.yml", "b.yml")
+    assert (answer.code, answer.out) == (1, "")
+    assert "b.yml:2:" in answer.err
+
+
 def test_runs_are_made_again(trained: tuple[str, Answer, Laptop]) -> None:
     run_id, _, laptop = trained
     for verb in ("restart", "copy"):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -319,3 +320,63 @@ def test_what_this_machine_does_not_give_is_told(place: Place) -> None:
     for words in ("tensorflow/tensorflow:1.4.1", "build.commit", "secret_refs", "data_refs"):
         assert words in answer.err
     assert "note: runs in" not in place.run("true").err
+
+
+# many at once --------------------------------------------------------------------------------------------------------
+
+
+def test_one_call_queues_a_run_for_each_file_and_so_many_of_each(place: Place) -> None:
+    for name in ("a.yml", "b.yml"):
+        place.file(f"echo {name} $SHARED", name=name)
+    (place.folder / "shared.yml").write_text(
+        "version: 1\nkind: experiment\nenvironment: {env_vars: [[SHARED, both]]}\n"
+    )
+    answer = place.call("run", "-f", "shared.yml", "--each", "a.yml", "b.yml", "--times", "2")
+    assert answer.code == 0, answer.err
+    runs = answer.out.split()
+    assert len(set(runs)) == 4
+    for run in runs:
+        place.until(run, "succeeded")
+    said = [place.call("logs", run).out for run in runs]
+    assert said == ["a.yml both\n"] * 2 + ["b.yml both\n"] * 2
+
+
+def test_many_at_once_are_one_object_each(place: Place) -> None:
+    place.file("true")
+    answer = place.call("run", "--times", "3", "--json")
+    assert answer.code == 0, answer.err
+    rows = [json.loads(line) for line in answer.out.splitlines()]
+    assert [row["ok"] for row in rows] == [True] * 3
+    assert {row["id"] for row in rows} == {run["id"] for run in place.call("ps", "--json").data["runs"]}
+
+
+def test_the_faults_of_all_files_are_told_and_nothing_is_queued(place: Place) -> None:
+    place.file("true", name="good.yml")
+    place.file("true", name="bad.yml", environmen={})
+    place.file(None, name="worse.yml", run={"cmd": ""}, enviroment={})
+    answer = place.call("run", "--each", "good.yml", "bad.yml", "worse.yml")
+    assert answer.code == 1
+    assert "bad.yml" in answer.err
+    assert "worse.yml" in answer.err
+    assert answer.out == ""
+    assert place.call("run", "--each", "good.yml", "no-1.yml", "no-2.yml").err.count("no such file") == 2
+    assert place.call("ps", "--json").data["runs"] == []
+
+
+def test_what_cannot_be_queued_is_told_beside_what_is(place: Place) -> None:
+    place.file("true", name="good.yml")
+    place.file("true", name="greedy.yml", environment=GREEDY)
+    answer = place.call("run", "--strict", "--each", "greedy.yml", "good.yml")
+    assert answer.code != 0
+    assert "greedy.yml" in answer.err
+    (run,) = answer.out.split()
+    place.until(run, "succeeded")
+
+
+def test_files_without_a_word_before_them_are_asked_about(place: Place) -> None:
+    place.file("true", name="a.yml")
+    answer = place.call("run", "a.yml")
+    assert answer.code == 2
+    assert "-f" in answer.err
+    assert "--each" in answer.err
+    assert place.call("run", "--each").code == 2

@@ -31,6 +31,16 @@ def test_without_waiting_it_only_asks(place: Place) -> None:
     answer = place.call("stop", "--no-wait", run_id)
     assert answer.code == 0
     assert answer.out.startswith(f"{run_id}: running: ")
+    assert answer.out.endswith(" (it will be stopped)\n")
+
+
+def test_it_says_what_it_waits_for(place: Place) -> None:
+    run_id = place.queued('trap "" TERM; touch ready; while :; do sleep 0.1; done')
+    wait_for((place.folder / "ready").exists)
+    answer = place.call("stop", run_id)
+    assert answer.code == 0
+    assert answer.err.splitlines() == [f"waiting for run {run_id} to end: its replicas have not exited yet"]
+    assert answer.out == f"{run_id}: stopped: stopped by its user\n"
 
 
 def test_a_run_that_is_over_stays_as_it_is(place: Place) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.ends import Cause, End
+from phalanx.ends import FAILURES, Cause, End
 from phalanx.insight.autopsy import ReplicaFailure, StackLocation, failures, first_failure, whereabouts
 from phalanx.stored_plan import PlannedReplica, StoredPlan
 
@@ -42,6 +42,18 @@ def test_the_first_is_the_one() -> None:
     assert failed.reason == "worker-0: ValueError: bad batch (exit code 1)"
     assert failed.others == {"master-0": "exit code 1, after worker-0 failed"}
     assert failed.lines == tuple(BAD)
+
+
+@pytest.mark.parametrize(("cause", "of"), [("lost", FAILURES), ("stopped", (Cause.STOPPED,))], ids=["lost", "deleted"])
+def test_what_was_taken_away_did_not_fail(cause: str, of: tuple[Cause, ...]) -> None:
+    taken = end(cause, at=1.0, message="its pod was deleted, not by Phalanx", code=None)
+    ends = {"worker-0": taken, "worker-1": stopped(), "master-0": end(at=2.0, lines=BAD)}
+    failed = first_failure(PLAN, ends if cause == "lost" else {**ends, "master-0": stopped()}, of)
+    assert failed is not None
+    assert failed.replica == "worker-0"
+    assert failed.others["worker-1"] == "stopped because of worker-0: its pod was deleted, not by Phalanx"
+    if cause == "lost":
+        assert failed.others["master-0"] == "exit code 1, after worker-0 ended"
 
 
 def test_who_died_faster_of_its_loss_is_not_blamed() -> None:

@@ -29,12 +29,11 @@ import httpx
 
 from tests.kubernetes import logs
 from tests.kubernetes.cluster import Settings
-from tests.kubernetes.pods import Pod, now
+from tests.kubernetes.pods import UNLOCATED, Pod, now
 from tests.kubernetes.rest import STRATEGIC, Answered, Rest, suppress_code
 
 BEAT_S = 1.5
 PRETENDED_S = 0.2
-LOST_WORDS = "The container could not be located when the pod was terminated"
 
 
 class Kubelet:
@@ -264,7 +263,7 @@ class Kubelet:
                 pod.is_lost = False
                 for name, state in pod.states.items():
                     if "terminated" not in state or state["terminated"]["exitCode"] == 137:
-                        gone = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": LOST_WORDS}
+                        gone = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": UNLOCATED}
                         pod.states[name] = {"terminated": {**gone, "startedAt": now(), "finishedAt": now()}}
                 pod.verdict = {"phase": "Failed"}
                 document = self.api.find(pod.path)

@@ -54,10 +54,13 @@ class Writer:
             while piece := stream.readline(LONGEST):
                 now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "000Z")
                 mark = b"F" if piece.endswith(b"\n") else b"P"
+                text = piece.removesuffix(b"\n")
+                if mark == b"F":
+                    text = text.removesuffix(b"\r")  # as containerd does
                 with self._lock:
                     if self._file.closed:
                         return
-                    self._file.write(b"%s %s %s\n" % (now.encode(), mark, piece.removesuffix(b"\n")))
+                    self._file.write(b"%s %s %s\n" % (now.encode(), mark, text))
                     self._file.flush()
 
 

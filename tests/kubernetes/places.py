@@ -115,6 +115,14 @@ class KubernetesPlace(Place):
             except AssertionError:
                 raise AssertionError(f"never began: {self.story(run)}") from None
 
+    def trapped(self, run: str, *replicas: str) -> None:
+        """When these run `TRAP`, and have set their handlers: an agent is there before its command."""
+        for name in replicas or ("master-0",):
+            try:
+                wait_for(lambda name=name: "ready" in self.log(run, name), PATIENCE_S)  # type: ignore[misc]
+            except AssertionError:
+                raise AssertionError(f"{name} never began: {self.story(run)}") from None
+
     def log(self, run: str, replica: str = "master-0", attempt: int = 1) -> str:
         path = self.attempt(run, replica, attempt) / "log"
         return path.read_text() if path.exists() else ""

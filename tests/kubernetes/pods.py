@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.kubernetes.kubelet import Kubelet
 
 RETRY_S = 0.5
+UNLOCATED = "The container could not be located when the pod was terminated"
 CONDITIONS = ("Initialized", "Ready", "ContainersReady")
 USER = "trainer"  # what images call the user that they run as
 NSSWITCH = "passwd: files\ngroup: files\nhosts: files\n"  # names are in the pod's own file, and nowhere else
@@ -246,9 +247,21 @@ class Pod:
         """Says that nothing is left of a pod that someone deleted; waits until that is so."""
         self.is_finished.wait(60)
         if not self.is_lost:
+            self._assume_ends()
             self.publish()
             with suppress(Answered):
                 self._patiently("DELETE", self.path, {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}})
+
+    def _assume_ends(self) -> None:
+        """As kubelets do: steps that never ended count as killed, and containers after them if all steps succeeded."""
+        inits = [each["name"] for each in self.spec.get("initContainers", ())]
+        ended = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": UNLOCATED}
+        has_begun = all("terminated" in self.states.get(name, {}) for name in inits)
+        names = [each["name"] for each in self.spec["containers"]] if has_begun else inits
+        with self._lock:
+            for name in names:
+                if "terminated" not in self.states.get(name, {}):
+                    self.states[name] = {"terminated": {**ended, "startedAt": None, "finishedAt": None}}
 
     def remove(self) -> None:
         """Its logs go with it, as on a real node."""

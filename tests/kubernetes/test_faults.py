@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from phalanx.backends.kubernetes.engine.reconciler import CANCELLED_S
 from tests.cli.homes import wait_for
 from tests.kubernetes.cluster import Cluster
 from tests.kubernetes.places import PATIENCE_S, SLOWER, KubernetesPlace
@@ -57,7 +58,7 @@ def lose(cluster: Cluster, place: KubernetesPlace, pod: str) -> None:
     cluster.fault("lose-node", node=place.world.api.get(place.world.path("pods", pod))["spec"]["nodeName"])
 
 
-def delete(_: Cluster, place: KubernetesPlace, pod: str) -> None:
+def delete(_: Cluster | None, place: KubernetesPlace, pod: str) -> None:
     place.world.api.delete(place.world.path("pods", pod))
 
 
@@ -134,6 +135,16 @@ def test_what_somebody_else_deletes_is_stopped_and_it_is_said_so(taken: Taken) -
     assert "not by Phalanx" in found["reason"], found["reason"]
 
 
+def test_a_pod_that_is_deleted_before_it_starts_was_not_killed(place: KubernetesPlace) -> None:
+    run = place.submitted("true", build={"image": f"{MISSING_IMAGE}:latest"})
+    wait_for(lambda: "image" in why(place, run), PATIENCE_S)
+    (pod,) = place.pods(run)
+    delete(None, place, pod["metadata"]["name"])
+    (found,) = place.over(run)
+    assert found["status"] == "stopped", place.story(run)
+    assert "deleted, not by Phalanx" in found["reason"], place.story(run)
+
+
 def test_without_a_python_the_command_runs_by_itself(place: KubernetesPlace, cluster: Cluster) -> None:
     fields = {"build": {"image": NO_PYTHON_IMAGE}}
     good = place.submitted("echo bare; cat steps.py | head -3", **fields)
@@ -188,6 +199,18 @@ def test_a_run_that_is_held_begins_when_it_is_admitted_and_again_when_others_cam
     for name in ("master-0", "worker-0", "worker-1"):
         assert [place.log(run, name, number).splitlines()[0] for number in (1, 2)] == ["attempt 1", "attempt 2"]
     place.until_nothing_is_left(run)
+
+
+def test_a_run_of_which_a_part_waits_says_for_what(place: KubernetesPlace) -> None:
+    quota = {"spec": {"hard": {"pods": "2"}}, "metadata": {"name": "few"}}
+    place.world.api.create({"apiVersion": "v1", "kind": "ResourceQuota", **quota}, place.world.namespace)
+    wait_for(lambda: place.world.items("resourcequotas")[0].get("status", {}).get("used"), 30)
+    run = place.submitted(TRAP, framework="plain", environment={"replicas": {"n_workers": 3}})
+    wait_for(lambda: why(place, run).startswith("2 of 4 replicas run; "), PATIENCE_S)
+    wait_for(lambda: "the quota `few` is used up" in why(place, run), PATIENCE_S)
+    assert "2 of 4 replicas run" in place.call("ps").out
+    assert place.call("stop", run).code == 0
+    place.over(run)
 
 
 def test_a_run_that_waits_says_for_what(place: KubernetesPlace, cluster: Cluster) -> None:
@@ -258,6 +281,55 @@ def test_runs_go_on_while_the_api_server_is_away(place: KubernetesPlace, cluster
     assert [run["status"] for run in found] == ["succeeded"] * 3, place.story(stays)
     assert [run["attempt"] for run in found] == [1, 1, 1]
     assert [place.log(run) for run in (ends, stays, after)] == ["ended\n", "stayed\n", "after\n"]
+
+
+def test_a_run_that_is_stopped_while_the_api_server_is_away_ends_when_the_cluster_says_so(
+    place: KubernetesPlace, cluster: Cluster
+) -> None:
+    """Its pods run on meanwhile, and what they say is kept."""
+    short = {"pod": {"spec": {"terminationGracePeriodSeconds": 2}}}
+    counting = TRAP.replace("while :; do", "n=0; while :; do echo $((n += 1));")
+    run = place.submitted(counting, framework="plain", environment={"replicas": {"n_workers": 1}, "kubernetes": short})
+    place.trapped(run, "master-0", "worker-0")
+    place.until(run, "running")
+    cluster.stop_server()
+    try:
+        asked = place.start("stop", run)
+        time.sleep(2 + CANCELLED_S + 5)  # longer than the pods have to end: nothing may happen meanwhile
+        assert place.see(run)["status"] == "running"
+        assert "kubernetes does not respond" in why(place, run)
+        said = max(map(int, filter(str.isdigit, place.log(run).splitlines())))
+    finally:
+        cluster.start_server()
+    out, err = asked.communicate(timeout=2 * PATIENCE_S)
+    assert f"waiting for run {run} to end: kubernetes does not respond" in err, (out, err)
+    (found,) = place.over(run)
+    assert found["status"] == "stopped", place.story(run)
+    for name in ("master-0", "worker-0"):
+        lines = place.log(run, name).splitlines()
+        assert lines[-1] == "asked to end", lines[-3:]
+        assert max(map(int, filter(str.isdigit, lines))) > said + 10
+    place.until_nothing_is_left(run)
+
+
+def test_a_node_that_is_lost_is_named_long_before_its_pods_are_given_up(
+    place: KubernetesPlace, cluster: Cluster
+) -> None:
+    run = place.submitted("echo begun; sleep 600", environment={"kubernetes": {"node_timeout": "290s"}})
+    place.at_work(run)
+    (pod,) = place.pods(run)
+    node = pod["spec"]["nodeName"]
+    limits = {one["key"]: one["tolerationSeconds"] for one in pod["spec"]["tolerations"] if "tolerationSeconds" in one}
+    assert limits == {"node.kubernetes.io/unreachable": 290, "node.kubernetes.io/not-ready": 290}
+    lose(cluster, place, pod["metadata"]["name"])
+    try:
+        wait_for(lambda: f"node {node} is not ready, with master-0" in why(place, run), 2 * PATIENCE_S)
+        assert place.see(run)["status"] == "running"
+        assert place.call("stop", run, "--no-wait").code == 0
+    finally:
+        heal(cluster)
+    (found,) = place.over(run)
+    assert found["status"] == "stopped", place.story(run)
 
 
 # our own processes ---------------------------------------------------------------------------------------------------

@@ -199,7 +199,7 @@ def test_a_run_is_stopped_through_its_operator(place: KubernetesPlace) -> None:
     if not is_served(place.world, "pytorchjobs"):
         pytest.skip("no PyTorchJob here")
     run = place.submitted(TRAP, backend="kubeflow", framework="pytorch", environment=TWO)
-    place.at_work(run)
+    place.trapped(run)
     assert place.call("stop", run).code == 0
     (found,) = place.over(run)
     assert found["status"] == "stopped", place.story(run)
@@ -213,8 +213,7 @@ def test_a_pod_that_somebody_deletes_is_not_made_again_for_nothing(place: Kubern
     if not is_served(place.world, "pytorchjobs"):
         pytest.skip("no PyTorchJob here")
     run = place.submitted(TRAP, backend="kubeflow", framework="pytorch", environment=TWO)
-    for name in ("master-0", "worker-0", "worker-1"):
-        place.at_work(run, replica=name)
+    place.trapped(run, "master-0", "worker-0", "worker-1")
     (pod,) = [pod for pod in place.pods(run) if pod["metadata"]["name"].endswith("-worker-1")]
     place.world.api.delete(place.world.path("pods", pod["metadata"]["name"]))
     (found,) = place.over(run)

@@ -91,6 +91,19 @@ def test_a_rank_that_fails_in_another_pod_fails_the_run(place: KubernetesPlace, 
     place.until_nothing_is_left(found["id"])
 
 
+def test_a_pod_of_a_rank_that_somebody_deletes_is_named_and_no_failure_of_the_program(
+    place: KubernetesPlace, mpi: str
+) -> None:
+    run = place.submitted("echo at work; sleep 300", **fields(mpi))
+    wait_for(lambda: place.log(run, "worker-0").count("at work") == 2, 2 * PATIENCE_S)
+    place.world.api.delete(place.world.path("pods", f"phalanx-{run}-worker-0"))
+    (found,) = place.over(run)
+    assert found["status"] == "failed", place.story(run)
+    assert "worker-1: its pod was deleted, not by Phalanx" in found["reason"], place.story(run)
+    assert found["replicas"][0]["cause"] == "lost"
+    place.until_nothing_is_left(run)
+
+
 def test_an_image_without_sshd_fails_at_once_and_says_so(place: KubernetesPlace, mpi: str, own: Cluster | None) -> None:
     """Its hosts end before there is a launcher, which the operator goes on waiting for."""
     if own is None:

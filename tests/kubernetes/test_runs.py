@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -214,10 +216,12 @@ def test_a_run_ends_at_its_time_limit(at_once: AtOnce) -> None:
 
 
 WANTED["hog"] = ("python3 hog.py", {"environment": {"resources": {"memory": {"limits": 100}}}})
+WANTED["hog-in-shell"] = ("python3 hog.py; exit $?", {"environment": {"resources": {"memory": {"limits": 100}}}})
 
 
-def test_whoever_takes_too_much_memory_is_told_so(at_once: AtOnce) -> None:
-    found = at_once.runs["hog"]
+@pytest.mark.parametrize("name", ["hog", "hog-in-shell"])
+def test_whoever_takes_too_much_memory_is_told_so(at_once: AtOnce, name: str) -> None:
+    found = at_once.runs[name]
     assert found["status"] == "failed", at_once.place.story(found["id"])
     assert "memory" in found["reason"], found["reason"]
     assert replica(found, "master-0")["cause"] == "memory"
@@ -331,6 +335,30 @@ def test_what_plan_prints_runs_without_us(place: KubernetesPlace, kubectl: list[
         for pod in place.world.items("pods")
     }
     assert sum("met worker-0 worker-1" in text for text in logs.values()) == 1, logs
+
+
+@pytest.mark.faces(CURRENT)
+def test_as_much_code_as_there_may_be_is_applied_by_kubectl_and_sent_by_us(
+    place: KubernetesPlace, kubectl: list[str]
+) -> None:
+    """`kubectl apply` keeps each object in an annotation of the object, which may have 256 KiB."""
+    file = place.file("sha256sum large")
+    content = os.urandom((700 << 10) - 4000)  # packed, with the other files, it is just below
+    (place.folder / "large").write_bytes(content)
+    options = ["--validate=false"] if place.world.cluster is not None else []
+    assumed = ("--assume", "kubernetes={}.{}".format(*place.world.version))
+    planned = place.call("plan", "-f", file, *ON, *assumed)
+    assert planned.code == 0, planned.err
+    applied = subprocess.run(
+        [*kubectl, "apply", *options, "-f", "-"], input=planned.out, text=True, check=False, capture_output=True
+    )
+    assert applied.returncode == 0, applied.stderr
+    wait_for(lambda: [pod["status"].get("phase") for pod in place.world.items("pods")] == ["Succeeded"], PATIENCE_S)
+    (pod,) = place.world.items("pods")
+    digest = hashlib.sha256(content).hexdigest()
+    assert digest in place.world.api.text(f"{place.world.path('pods', pod['metadata']['name'])}/log")
+    found = place.succeeded("sha256sum large")
+    assert digest in place.log(found["id"])
 
 
 @pytest.mark.faces(CURRENT)

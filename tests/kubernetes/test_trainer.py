@@ -150,7 +150,7 @@ def test_a_run_is_stopped(place: KubernetesPlace) -> None:
     if not is_served(place.world.api):
         pytest.skip("no Kubeflow Trainer is here")
     run = place.submitted(TRAP, **asked("pytorch"))
-    place.at_work(run)
+    place.trapped(run)
     assert place.call("stop", run).code == 0
     (found,) = place.over(run)
     assert found["status"] == "stopped", place.story(run)

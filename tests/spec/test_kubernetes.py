@@ -28,6 +28,7 @@ WHOLE: dict[str, Any] = {
     "ttl": "24h",
     "peers": "30m",
     "give_up": "5m",
+    "node_timeout": "1m",
     "restart_policy": "OnFailure",
     "min_workers": 1,
     "max_workers": 4,
@@ -55,6 +56,7 @@ def read(**kubernetes: Any) -> KubernetesOptions:
 def test_every_field_is_read() -> None:
     found = read(**WHOLE)
     assert (found.shm_mib, found.ttl_s, found.peers_s, found.give_up_s) == (2048, 86_400, 1_800, 300)
+    assert found.node_timeout_s == 60
     assert found.gang == "scheduler-plugins"
     assert found.max_workers == 4
     assert thaw(found.pod) == WHOLE["pod"]

@@ -72,23 +72,41 @@ def _bring_code(pod: Pod) -> None:
     code = pod.place.get("code") or {}
     if code.get("kind") not in ("bundle", "server"):
         return
-    bundle = os.path.join(pod.root, "bundle", "code.tar.gz")
+    pieces = _bundle(os.path.join(pod.root, "bundle", "code.tar.gz"))
     target = str(code.get("path") or os.path.join(pod.root, run_paths.CODE))
-    if os.path.exists(bundle):
-        unpack_code(bundle, target)
+    if len(pieces) == 1:
+        unpack_code(pieces[0], target)
         return
-    if not (pod.server and pod.token):
+    if not pieces and not (pod.server and pod.token):
         raise VirtualenvError("the run's code is missing, and there is no server to fetch it from", [])
     fetched = os.path.join(target, ".phalanx-code.tar.gz")
     try:
         os.makedirs(target, exist_ok=True)
-        fetch(Uploader(pod.server, pod.token), pod.plan.run_id, pod.attempt, fetched, FETCH_S)
+        if pieces:
+            _join(pieces, fetched)
+        else:
+            fetch(Uploader(pod.server, pod.token), pod.plan.run_id, pod.attempt, fetched, FETCH_S)
         unpack_code(fetched, target)
     except (UploadRefused, UploadUnavailable, OSError) as fault:
         raise VirtualenvError(f"the code could not be fetched: {fault}", []) from None
     finally:
         if os.path.exists(fetched):
             os.unlink(fetched)
+
+
+def _bundle(first: str) -> list[str]:
+    """The pieces of the packed code: `code.tar.gz`, `code.tar.gz.1`, …; none if it is not in objects of the run."""
+    pieces = [first] if os.path.exists(first) else []
+    while pieces and os.path.exists(f"{first}.{len(pieces)}"):
+        pieces.append(f"{first}.{len(pieces)}")
+    return pieces
+
+
+def _join(pieces: list[str], path: str) -> None:
+    with open(path, "wb") as joined:
+        for piece in pieces:
+            with open(piece, "rb") as stream:
+                joined.write(stream.read())
 
 
 def _make_python(pod: Pod, say: Callable[[str], None]) -> None:

@@ -322,9 +322,13 @@ class Supervisor:
                 saved = f"saved and exited before its time limit of {self.task.limits.whole_s or 0:g} s"
                 return End(Cause.TIMEOUT, code, None, saved)
             return End(Cause.SEGMENT, code, None, "saved and exited for the next segment")
-        if number == signal.SIGKILL and processes.kernel_kills_for_memory() > self.kernel_kills:
-            return End(Cause.MEMORY, None, number, "the kernel killed it for memory")
+        has_kernel_killed = processes.kernel_kills_for_memory() > self.kernel_kills
+        is_killed = number == signal.SIGKILL or code == 128 + signal.SIGKILL  # a shell reports the signal as its code
+        if has_kernel_killed and is_killed:
+            return End(Cause.MEMORY, None, signal.SIGKILL, "the kernel killed it for memory")
         how = f"exit code {code}" if number is None else f"killed by signal {number} ({_signal_name(number)})"
+        if has_kernel_killed:  # a process of its own, or another replica in the same control group
+            how += "; the kernel killed a process beside it for memory"
         if self.was_full or _is_full(self.task.folder):
             how += NO_SPACE
         return End(Cause.ERROR, code, number, how)

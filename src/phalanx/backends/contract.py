@@ -49,7 +49,7 @@ class Observation(NamedTuple):
     """The state of a job, as its engine reports it."""
 
     state: str  # WAITING (queued), RUNNING or ENDED
-    why: str = ""  # in plain words: what a waiting job waits for, how an ended one ended
+    why: str = ""  # in plain words: what a waiting job (or a part of a running one) waits for, how an ended one ended
     cause: Cause = Cause.LOST  # of an ended one: FINISHED, ERROR, MEMORY, TIMEOUT, STOPPED, or LOST if unknown
     nodes: str = ""  # where it runs, separated by commas
     starts_at: str = ""  # when a waiting one is expected to start

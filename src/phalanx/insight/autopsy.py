@@ -81,7 +81,9 @@ def first_failure(plan: StoredPlan, ends: Mapping[str, End], of: Sequence[Cause]
     suspects = {name: is_symptom(end, symptoms) for name, end in failed.items()}
     first = min(failed, key=lambda name: (suspects[name], failed[name].ended_at, name))
     end = failed[first]
-    others = {name: _consequence(other, first) for name, other in ends.items() if name != first and _followed(other)}
+    others = {
+        name: _consequence(other, first, end) for name, other in ends.items() if name != first and _followed(other)
+    }
     if end.cause == Cause.STALLED:
         return _stall(plan, ends, first)
     name, lines = _launched(plan, first, end)
@@ -152,11 +154,12 @@ def _followed(end: End) -> bool:
     return end.cause in (Cause.STOPPED, *FAILURES)
 
 
-def _consequence(end: End, first: str) -> str:
-    """The reason for a replica that failed because another one did."""
+def _consequence(end: End, first: str, cause: End) -> str:
+    """The reason for a replica that ended because another one did. `cause`: how that one ended."""
+    is_failure = cause.cause not in (Cause.STOPPED, Cause.LOST) or not cause.message
     if end.cause == Cause.STOPPED:
-        return f"stopped because {first} failed"
-    return f"{end.message}, after {first} failed"
+        return f"stopped because {first} failed" if is_failure else f"stopped because of {first}: {cause.message}"
+    return f"{end.message}, after {first} {'failed' if is_failure else 'ended'}"
 
 
 def _why(end: End, lines: Sequence[str]) -> str:
@@ -228,7 +231,7 @@ def _stall(plan: StoredPlan, ends: Mapping[str, End], first: str) -> FirstFailur
     why = f"stalled: {quiet}" + (f"; {positions}" if positions else "")
     waited = f", waiting for {suspect}" if len(groups) > 1 or gave_up else ""
     others = {
-        name: _consequence(end, suspect) if end.cause == Cause.STOPPED else f"{end.message}{waited}"
+        name: _consequence(end, suspect, ends[suspect]) if end.cause == Cause.STOPPED else f"{end.message}{waited}"
         for name, end in ends.items()
         if name != suspect and _followed(end)
     }
@@ -238,7 +241,9 @@ def _stall(plan: StoredPlan, ends: Mapping[str, End], first: str) -> FirstFailur
 
 def _stuck(ends: Mapping[str, End], name: str, raised: str) -> FirstFailure:
     """The replica failed but could not exit, because it waits for the others at exit. MPI ranks do."""
-    others = {other: _consequence(end, name) for other, end in ends.items() if other != name and _followed(end)}
+    others = {
+        other: _consequence(end, name, ends[name]) for other, end in ends.items() if other != name and _followed(end)
+    }
     advice = (
         "it could not exit after that, because it waits for the others (with mpi4py, `python -m mpi4py …` aborts "
         "them all)"

@@ -134,7 +134,7 @@ class EngineExecutor:
         return seen
 
     def waits_for(self, attempt_folder: AttemptFolder) -> str:
-        """Why an attempt waits, in words; empty if it does not wait."""
+        """Why an attempt waits, or a part of it, in words; empty if all of it runs."""
         if self.trouble:
             return f"{self.engine.name} does not respond: {self.trouble}"
         order = self.submissions.orders.get(attempt_folder.run_id)
@@ -145,7 +145,7 @@ class EngineExecutor:
             return searched
         seen = self.observation(attempt_folder)
         if seen is None or seen.state != WAITING:
-            return ""
+            return seen.why if seen is not None and seen.state == RUNNING else ""
         expected = f"; expected to start at {seen.starts_at}" if seen.starts_at else ""
         return f"{self.handle(attempt_folder)} waits: {seen.why}{expected}"
 

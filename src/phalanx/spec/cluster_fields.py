@@ -149,7 +149,7 @@ def _code_is_found(values: dict[str, Any], node: Node, findings: Diagnostics) ->
 
 
 def _kubernetes(**values: Any) -> KubernetesOptions:
-    times = {f"{key}_s": values.pop(key) for key in ("ttl", "peers", "give_up") if key in values}
+    times = {f"{key}_s": values.pop(key) for key in ("ttl", "peers", "give_up", "node_timeout") if key in values}
     shm = {"shm_mib": values.pop("shm")} if "shm" in values else {}
     return KubernetesOptions(**values, **times, **shm)
 
@@ -182,6 +182,11 @@ KUBERNETES = RecordShape(
             _TIME,
             "How long a replica may fail to start for a permanent reason, such as a missing image, before it counts "
             "as failed. Waiting for free resources never counts. Default: 10 minutes.",
+        ),
+        "node_timeout": Field(
+            _TIME,
+            "How long replicas stay on a node that does not respond before they count as lost. Default: that of the "
+            "cluster, usually 5 minutes.",
         ),
         "restart_policy": Field(
             TextShape(choices=("Never", "OnFailure", "Always", "ExitCode")),

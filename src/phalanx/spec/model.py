@@ -148,6 +148,7 @@ class KubernetesOptions(NamedTuple):
     ttl_s: float | None = None
     peers_s: float | None = None
     give_up_s: float | None = None
+    node_timeout_s: float | None = None
     restart_policy: str | None = None
     min_workers: int | None = None
     max_workers: int | None = None

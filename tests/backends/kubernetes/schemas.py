@@ -246,7 +246,7 @@ def _is_label(key: str, value: str) -> bool:
 
 def _size(one: Mapping[str, Any]) -> Iterator[str]:
     size = len(json.dumps(one))
-    if size > (1 << 20 if one["kind"] == "ConfigMap" and "code.tar.gz" in one.get("binaryData", {}) else MOST_BYTES):
+    if size > MOST_BYTES:
         yield f"it has {size:,} bytes"
 
 

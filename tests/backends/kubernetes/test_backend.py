@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from base64 import b64decode
 from pathlib import Path
@@ -127,9 +128,12 @@ def test_code_that_lies_elsewhere_is_not_carried() -> None:
 
 
 def test_what_is_too_large_for_a_plain_apply_is_said() -> None:
-    job = completed(file(None), code=bytes(300 << 10))
+    job = completed(file(None), code=os.urandom(700 << 10))
+    assert "--server-side" not in job.start
+    assert all(len(json.dumps(one)) < payload.LARGEST_APPLIED for one in documents(job))
+    job = completed(file(None, env_vars={f"BLOB_{n}": os.urandom(50_000).hex() for n in range(6)}))
     assert "--server-side" in job.start
-    assert "ConfigMap phalanx-r-1-code" in job.files["manifests.yaml"].splitlines()[1]
+    assert "ConfigMap phalanx-r-1" in job.files["manifests.yaml"].splitlines()[1]
     with pytest.raises(CallError, match="polyaxonignore"):
         completed(file(None), code=bytes(2 << 20))
 

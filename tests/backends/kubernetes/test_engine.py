@@ -183,13 +183,17 @@ def test_a_step_that_failed_before_the_start_says_its_last_lines(there: Works) -
     assert end["last_lines"] == ["No matching distribution found for torhc"]
 
 
-def test_a_kill_that_the_agent_cannot_explain_is_the_kernel_s_for_memory(there: Works) -> None:
+@pytest.mark.parametrize(("code", "number"), [(None, 9), (137, None)])  # itself, or under a shell
+def test_a_kill_that_the_agent_cannot_explain_is_the_kernel_s_for_memory(
+    there: Works, code: int | None, number: int | None
+) -> None:
     run = Attended(there, ONE)
     (name, pod), *_ = run.pods.items()
-    there.say(pod, *log_lines(name, b"x\n", {"cause": "error", "code": None, "signal": 9, "message": "killed"}))
+    said = {"cause": "error", "code": code, "signal": number, "message": "exit code 137"}
+    there.say(pod, *log_lines(name, b"x\n", said))
     there.server.set_pod_phase(pod, "Failed", exit_code=137, container_why="OOMKilled")
     end = run.end(name)
-    assert end["cause"] == "memory"
+    assert (end["cause"], end["message"]) == ("memory", "killed for memory: it used more than its limit of 2048Mi")
     assert end["peak"] == {"memory_mib": 12.0}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from base64 import b64decode
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from phalanx.backends import agent_zip
 from phalanx.backends.kubernetes.render import native_jobs, payload
+from phalanx.backends.kubernetes.render.code_pieces import LARGEST_CODE
 from phalanx.backends.kubernetes.target import ClusterTarget, Settings
 from phalanx.errors import CallError
 from phalanx.plan.document import document as as_document
@@ -140,11 +142,15 @@ def test_agent_and_client_fit_into_an_object_that_can_be_applied() -> None:
 
 def test_code_that_is_too_large_is_refused_with_every_way_out() -> None:
     made = made_of(file(None))
-    packed = bytes(payload.LARGEST_CODE)
-    assert b64decode(payload.code_map(made, packed)["binaryData"]["code.tar.gz"]) == packed
-    assert len(json.dumps(payload.code_map(made, packed))) < 1 << 20
+    packed = os.urandom(LARGEST_CODE)
+    found = payload.code_maps(made, packed)
+    assert [one["metadata"]["name"] for one in found] == [f"phalanx-r-1-code{n}" for n in ("", "-1", "-2", "-3")]
+    pieces = {name: b64decode(text) for one in found for name, text in one["binaryData"].items()}
+    assert b"".join(pieces[name] for name in sorted(pieces)) == packed, "as a shell lists them"
+    assert max(len(json.dumps(one)) for one in found) < payload.LARGEST_APPLIED
+    assert [one["binaryData"] for one in payload.code_maps(made, b"")] == [{"code.tar.gz": ""}]
     with pytest.raises(CallError, match=r"701 KiB.*\.polyaxonignore.*repository.*code_claim.*server") as fault:
-        payload.code_map(made, bytes(payload.LARGEST_CODE + 1025))
+        payload.code_maps(made, bytes(LARGEST_CODE + 1025))
     assert "700" in str(fault.value)
 
 

@@ -444,7 +444,19 @@ def test_code_that_comes_with_the_run_is_unpacked_first() -> None:
     }
     assert "MINE" not in variables_of(step)
     bundle = next(volume for volume in found["volumes"] if volume["name"] == "bundle")
-    assert bundle["configMap"] == {"name": "phalanx-r-1-code", "optional": True}
+    sources = [source["configMap"] for source in bundle["projected"]["sources"]]
+    assert sources[0] == {"name": "phalanx-r-1-code", "optional": True}
+    assert [source["name"] for source in sources[1:]] == [f"phalanx-r-1-code-{n}" for n in (1, 2, 3)]
+    assert all(source["optional"] for source in sources)
+
+
+def test_a_node_that_does_not_respond_is_tolerated_as_long_as_the_file_says() -> None:
+    own = {"key": "gpu", "operator": "Exists"}
+    assert "tolerations" not in templated(environment())["spec"], "then the cluster's default counts"
+    found = templated(environment(kubernetes={"node_timeout": 60.5}, tolerations=[own]))["spec"]["tolerations"]
+    same = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 61}
+    keys = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
+    assert found == [own, *({"key": key, **same} for key in keys)]
 
 
 def test_steps_of_the_file_see_what_the_program_will_see_but_no_devices() -> None:

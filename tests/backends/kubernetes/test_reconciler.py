@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from phalanx import atomic_files
 from phalanx.backends.contract import ENDED, WAITING
 from phalanx.backends.kubernetes.cluster.api import Api, connect
 from phalanx.backends.kubernetes.engine import pod_logs, reconciler
+from phalanx.backends.kubernetes.engine.launcher_hosts import HOSTLESS_S
 from phalanx.backends.kubernetes.engine.pod_logs import LogReaderPool, PodLogReader, read_positions
 from phalanx.backends.kubernetes.engine.reconciler import AttemptReconciler
 from phalanx.backends.kubernetes.observe import states
@@ -173,8 +175,6 @@ def test_lines_of_the_same_instant_are_told_apart(there: Works, monkeypatch: pyt
     given: list[int] = []
 
     def log(_: Api, *__: Any, **___: Any) -> Any:
-        from contextlib import nullcontext
-
         stamped = [
             (same + timedelta(seconds=number // 3)).isoformat().encode() + b" " + line
             for number, line in enumerate(lines)
@@ -186,6 +186,26 @@ def test_lines_of_the_same_instant_are_told_apart(there: Works, monkeypatch: pyt
         given.append(number)
         home.reader.read(follow=False)
     assert home.read() == b"a\nb\nc\nd\n"
+
+
+RETRIEVE = b"unable to retrieve container logs for containerd://0123456789abcdef"
+
+
+@pytest.mark.parametrize("error", [RETRIEVE, RETRIEVE + b"\n", b"failed to try resolving symlinks in path\n"])
+def test_an_error_message_of_the_kubelet_is_no_line_of_the_log(
+    there: Works, monkeypatch: pytest.MonkeyPatch, error: bytes
+) -> None:
+    home = Home(there)
+    stamp = b"2026-01-01T00:00:00.123456789Z "
+
+    def log(_: Api, *__: Any, **___: Any) -> Any:
+        return nullcontext(iter([stamp + b"one\n", stamp + b"\n", error]))
+
+    monkeypatch.setattr(Api, "log", log)
+    home.reader.over_at = time.monotonic()
+    home.reader.read(follow=False)
+    assert home.read() == b"one\n\n"
+    assert reconciler.tail_of(home.api, home.pod, "phalanx") == ["one"]
 
 
 @pytest.mark.parametrize("with_agent", [True, False])
@@ -350,6 +370,22 @@ def test_a_node_that_does_not_answer_is_lost_and_its_pod_with_it(
     assert (end["cause"], end["message"]) == ("lost", "its node no longer responds")
 
 
+def test_a_replica_whose_node_is_away_is_lost_also_if_the_others_failed_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lose their connections to it before the cluster gives up on the node, and are the reason to end it."""
+    seen = Seen(tmp_path, ("worker-0",))
+    seen.attempt.log_readers.close()
+    conditions = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
+    seen.look(running("worker-0", conditions=conditions))
+    seen.attempt.signalled["worker-0"] = 15
+    seen.look()
+    seen.later(7 * reconciler.SETTLES_S, monkeypatch)
+    seen.look()
+    end = seen.end("worker-0")
+    assert (end["cause"], end["message"]) == ("lost", "its node node-1 does not respond")
+
+
 def test_the_ranks_of_a_launcher_end_with_it(tmp_path: Path) -> None:
     names = ("worker-0", "worker-1", "launcher-0")
     seen = Seen(tmp_path, names, courier="volume", by_launcher=True)
@@ -435,7 +471,7 @@ def test_a_launcher_that_waits_for_a_host_that_failed_is_ended(tmp_path: Path, m
     host["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = REFUSAL
     seen.look(launcher, host)
     assert not seen.attempt.ends.all  # it may say more itself
-    seen.later(reconciler.HOSTLESS_S + 1, monkeypatch)
+    seen.later(HOSTLESS_S + 1, monkeypatch)
     seen.look(launcher, host)
     end = seen.end("worker-0")
     assert (end["cause"], end["code"], end["message"]) == ("setup", 78, "worker-1: no sshd")
@@ -448,21 +484,30 @@ def test_hosts_that_end_because_we_say_so_are_no_failure(tmp_path: Path) -> None
     assert not seen.attempt.ends.all
 
 
-def test_whoever_has_a_long_grace_is_waited_for_when_all_are_to_end(
+def test_ends_are_recorded_only_when_the_cluster_says_that_the_pods_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = Seen(tmp_path, ("worker-0",))
+    """It may be away when a run is stopped, and then take its time."""
+    names = ("worker-0", "worker-1")
+    seen = Seen(tmp_path, names)
     seen.attempt.log_readers.close()
-    slow = running("worker-0")
-    slow.setdefault("spec", {})["terminationGracePeriodSeconds"] = 300
+    pods = [running(name) for name in names]
+    seen.look(*pods)
+    seen.attempt.is_cancel_requested = True  # which never arrived
+    seen.later(3600, monkeypatch)
+    seen.look(*pods)
     seen.attempt.cancelled_at = time.monotonic()
-    seen.look(slow)
-    seen.later(300, monkeypatch)
-    seen.look(slow)
+    seen.later(3600, monkeypatch)
+    seen.look(*pods)
     assert not seen.attempt.ends.all
-    seen.later(reconciler.CANCELLED_S + 1, monkeypatch)
-    seen.look(slow)
-    assert seen.end("worker-0")["cause"] == "stopped"
+    seen.look(pods[1])
+    seen.later(7 * reconciler.SETTLES_S, monkeypatch)
+    seen.look(pods[1])
+    assert (seen.end("worker-0")["cause"], seen.end("worker-1")) == ("stopped", None)
+    seen.look(works=[])
+    seen.later(7 * reconciler.SETTLES_S, monkeypatch)
+    seen.look(works=[])
+    assert (seen.end("worker-1")["cause"], seen.end("worker-1")["message"]) == ("stopped", "stopped")
 
 
 def test_a_launcher_whose_hosts_we_took_was_stopped(tmp_path: Path) -> None:

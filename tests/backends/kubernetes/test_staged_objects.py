@@ -18,7 +18,7 @@ import pytest
 from phalanx.backends.contract import EngineUnavailable, JobRejected
 from phalanx.backends.kubernetes.cluster.api import Api
 from phalanx.backends.kubernetes.engine.staged_objects import apply, load, packed, stamped
-from phalanx.backends.kubernetes.render import payload
+from phalanx.backends.kubernetes.render.code_pieces import LARGEST_CODE
 from tests.backends.kubernetes.apiserver import FakeApiServer
 from tests.backends.kubernetes.runs import ENVIRONMENT, GANG, ONE, Works, group_of, until, works
 
@@ -132,7 +132,7 @@ def test_the_same_code_is_the_same_archive(tmp_path: Path) -> None:
 
 def test_code_that_no_object_can_hold_comes_from_the_server_or_is_refused(there: Works) -> None:
     attempt_folder = there.run(ONE.replace("environment: {", "environment: {kubernetes: {code: bundle}, "))
-    (attempt_folder.run_folder / "code" / "large").write_bytes(os.urandom(payload.LARGEST_CODE + 1))
+    (attempt_folder.run_folder / "code" / "large").write_bytes(os.urandom(LARGEST_CODE + 1))
     with pytest.raises(JobRejected, match=r"the code takes 70\d KiB when packed.*\.polyaxonignore"):
         there.submit(there.engine(), attempt_folder)
     assert everything(there.server) == {}
@@ -144,7 +144,7 @@ def test_code_that_no_object_can_hold_comes_from_the_server_or_is_refused(there:
 def test_a_folder_of_gigabytes_is_not_packed_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "weights").write_bytes(os.urandom(12 << 20))
-    assert len(packed(tmp_path / "code")) < 8 * payload.LARGEST_CODE + (1 << 20)
+    assert len(packed(tmp_path / "code")) < 8 * LARGEST_CODE + (1 << 20)
 
 
 def test_submitting_twice_is_submitting_once(there: Works) -> None:

@@ -178,8 +178,20 @@ def test_without_python_and_command_it_says_so(tmp_path: Path, shell: list[str])
 
 
 def test_without_python_the_code_is_unpacked_by_tar(tmp_path: Path, shell: list[str]) -> None:
-    image = Image(tmp_path, shell, "mkdir", "tar", "gzip")
+    image = Image(tmp_path, shell, "mkdir", "tar", "gzip", "cat")
     pack(image.root / "bundle" / "code.tar.gz")
+    assert image.run("prepare") == (0, "", "")
+    assert (image.root / "code" / "sub" / "train.txt").read_text() == "code"
+
+
+def test_code_in_pieces_is_joined(tmp_path: Path, shell: list[str]) -> None:
+    image = Image(tmp_path, shell, "mkdir", "tar", "gzip", "cat")
+    whole = image.root / "bundle" / "code.tar.gz"
+    pack(whole)
+    data = whole.read_bytes()
+    whole.write_bytes(data[:20])
+    (image.root / "bundle" / "code.tar.gz.1").write_bytes(data[20:40])
+    (image.root / "bundle" / "code.tar.gz.2").write_bytes(data[40:])
     assert image.run("prepare") == (0, "", "")
     assert (image.root / "code" / "sub" / "train.txt").read_text() == "code"
 
@@ -188,8 +200,8 @@ def test_without_python_the_code_is_unpacked_by_tar(tmp_path: Path, shell: list[
     ("tools", "steps", "has_bundle", "wanted"),
     [
         (("mkdir",), [], True, "neither Python nor tar"),
-        (("mkdir", "tar", "gzip"), [], False, "fetching the code needs a Python"),
-        (("mkdir", "tar", "gzip"), ["pip install x"], True, "build steps need a Python"),
+        (("mkdir", "tar", "gzip", "cat"), [], False, "fetching the code needs a Python"),
+        (("mkdir", "tar", "gzip", "cat"), ["pip install x"], True, "build steps need a Python"),
     ],
 )
 def test_what_cannot_be_prepared_without_python_is_told(  # noqa: PLR0917 - one for each thing
@@ -207,7 +219,7 @@ def test_what_cannot_be_prepared_without_python_is_told(  # noqa: PLR0917 - one 
 
 
 def test_a_damaged_archive_is_told(tmp_path: Path, shell: list[str]) -> None:
-    image = Image(tmp_path, shell, "mkdir", "tar", "gzip")
+    image = Image(tmp_path, shell, "mkdir", "tar", "gzip", "cat")
     (image.root / "bundle" / "code.tar.gz").write_bytes(b"no archive")
     code, _, err = image.run("prepare")
     assert code == 78
@@ -232,7 +244,7 @@ def test_one_container_unpacks_the_code_and_runs_the_command(tmp_path: Path, she
 
 
 def test_what_cannot_be_unpacked_is_not_run(tmp_path: Path, shell: list[str]) -> None:
-    image = Image(tmp_path, shell, "mkdir", "tar", "gzip")
+    image = Image(tmp_path, shell, "mkdir", "tar", "gzip", "cat")
     image.program("train", "echo ran")
     assert image.run("train-job", "prepare", "train")[:2] == (78, "")
 
@@ -315,7 +327,7 @@ def test_as_the_first_process_it_hears_before_the_agent_is_there(tmp_path: Path,
 def test_whenever_it_is_told_to_end_nothing_of_it_stays(tmp_path: Path) -> None:
     for number in count(1):
         folder = tmp_path / str(number)
-        image = Image(folder, [str(shutil.which("bash"))], "mkdir", "tar", "gzip", "sleep")
+        image = Image(folder, [str(shutil.which("bash"))], "mkdir", "tar", "gzip", "cat", "sleep")
         image.program("train", f': >"{folder}/ran"; sleep 600')
         pack(image.root / "bundle" / "code.tar.gz")
         moment = Moment(tmp_path, number)

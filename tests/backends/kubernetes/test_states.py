@@ -12,6 +12,7 @@ from phalanx.backends.contract import ENDED, RUNNING, WAITING
 from phalanx.backends.kubernetes.observe.states import (
     AttemptObjects,
     PodEnd,
+    failed_init_of,
     members_of,
     observed,
     pod_end,
@@ -255,6 +256,43 @@ def test_a_pod_that_is_gone_was_deleted_by_us_or_by_others() -> None:
     assert (ours.cause, ours.message, ours.is_outside) == ("stopped", "stopped", False)
 
 
+UNLOCATED = "The container could not be located when the pod was terminated"
+
+
+def unlocated(name: str, **more: Any) -> dict[str, Any]:
+    """The status that a kubelet writes for a container that it does not find when it ends a pod."""
+    state = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": UNLOCATED, "startedAt": None, **more}
+    return {"name": name, "state": {"terminated": {**state, "finishedAt": None}}}
+
+
+@pytest.mark.parametrize("state", [{"waiting": {"reason": "PodInitializing"}}, unlocated("phalanx")["state"]])
+def test_a_pod_that_is_deleted_before_it_starts_was_not_killed(state: dict[str, Any]) -> None:
+    deleted = pod(
+        phase="Failed",
+        meta={"deletionTimestamp": ENDED_AT},
+        initContainerStatuses=[unlocated("prepare")],
+        containerStatuses=[{"name": "phalanx", "state": state}],
+    )
+    outcome = pod_end(deleted)
+    assert outcome is not None
+    assert (outcome.cause, outcome.message, outcome.is_outside) == (
+        "stopped",
+        "its pod was deleted, not by Phalanx",
+        True,
+    )
+    assert failed_init_of(deleted) is None, "its log is not read"
+    outcome = pod_end(deleted, is_stop_requested=True)
+    assert outcome is not None
+    assert (outcome.cause, outcome.message) == ("stopped", "stopped")
+
+
+def test_a_container_that_ran_on_a_node_that_forgot_it_is_lost() -> None:
+    forgotten = unlocated("phalanx", message=f"{UNLOCATED}. The container used to be Running")
+    outcome = pod_end(pod(phase="Failed", meta={"deletionTimestamp": ENDED_AT}, containerStatuses=[forgotten]))
+    assert outcome is not None
+    assert (outcome.cause, outcome.is_outside) == ("lost", True)
+
+
 def test_a_pod_that_its_deleted_job_took_along_did_not_fail() -> None:
     deleted = {"deletionTimestamp": ENDED_AT}
     outcome = pod_end(failed(143, meta=deleted))
@@ -343,6 +381,74 @@ def test_servers_that_go_on_do_not_keep_an_attempt_from_its_end() -> None:
     seen = observed(group(worker, server, works=works))
     assert (seen.state, seen.cause) == (ENDED, "finished")
     assert observed(group(worker, server, works=[job(), works[1]])).state == RUNNING
+
+
+RUNS = [{"name": "phalanx", "state": {"running": {"startedAt": STARTED}}}]
+FOUR = {"phalanx.dev/members": "worker-0,worker-1,worker-2,worker-3", "phalanx.dev/works": "1"}
+
+
+def four() -> dict[str, Any]:
+    found = job()
+    found["metadata"]["annotations"] = FOUR
+    return found
+
+
+def test_what_a_part_of_the_replicas_waits_for_is_said_while_the_others_run() -> None:
+    """As a Job controller and a scheduler say it: a quota for two pods, and a node without room."""
+    two = [pod(f"p{n}", members=f"worker-{n}", phase="Running", containerStatuses=RUNS) for n in range(2)]
+    event = {
+        "involvedObject": {"kind": "Job", "name": "phalanx-abc-worker"},
+        "reason": "FailedCreate",
+        "lastTimestamp": ENDED_AT,
+        "message": 'Error creating: pods "phalanx-abc-worker-2-x" is forbidden: exceeded quota: few, '
+        "requested: pods=1, used: pods=2, limited: pods=2",
+    }
+    quota = "the quota `few` is used up: requested pods=1, used pods=2 of pods=2"
+    seen = observed(group(*two, works=[four()], events=[event]))
+    assert seen.state == RUNNING
+    assert seen.why == f"2 of 4 replicas run; worker-2, worker-3 wait: {quota}"
+    unfit = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    unfit["message"] = "0/1 nodes are available: 1 Insufficient cpu."
+    third = pod("p2", members="worker-2", conditions=[unfit], spec={"nodeName": None}, meta={})
+    seen = observed(group(*two, third, works=[four()], events=[event]))
+    cpu = "it needs a node with enough free CPU: 1 of 1 nodes has too little CPU"
+    assert seen.why == f"2 of 4 replicas run; worker-2 waits: {cpu}; worker-3 waits: {quota}"
+    rest = [pod(f"p{n}", members=f"worker-{n}", phase="Running", containerStatuses=RUNS) for n in (2, 3)]
+    assert observed(group(*two, *rest, works=[four()], events=[event])).why == ""
+
+
+def test_replicas_without_a_pod_are_only_named_with_a_reason() -> None:
+    """An elastic job may never have all of them; and pods of MPIJobs v1 are of hosts, not of ranks."""
+    one = pod("p0", members="worker-0", phase="Running", containerStatuses=RUNS)
+    assert observed(group(one, works=[four()])).why == ""
+    hosts = [pod(f"h{n}", members=f"host-{n}", phase="Running", containerStatuses=RUNS) for n in range(3)]
+    late = pod("h3", members="host-3", containerStatuses=[{"name": "phalanx", "state": {"waiting": {"reason": "X"}}}])
+    assert observed(group(one, *hosts, late, works=[four()])).why == "4 of 5 replicas run; host-3 waits: X"
+
+
+def test_what_others_wait_for_is_of_no_interest_once_one_has_failed() -> None:
+    assert observed(group(failed(1), works=[four()])).why == ""
+
+
+def away(member: str, **more: Any) -> dict[str, Any]:
+    """A pod on a node that does not respond: the node controller changes `Ready`, and nobody the rest."""
+    conditions = [{"type": "Ready", "status": "False"}, {"type": "ContainersReady", "status": "True"}]
+    keys = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    tolerations = [{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300} for key in keys]
+    spec = {"nodeName": "gpu-7", "tolerations": tolerations, **more}
+    return pod(member, members=member, phase="Running", containerStatuses=RUNS, conditions=conditions, spec=spec)
+
+
+def test_a_node_that_does_not_respond_is_named_at_once() -> None:
+    seen = observed(group(away("worker-0"), away("worker-1"), works=[job()]))
+    assert seen.state == RUNNING
+    assert seen.why == "node gpu-7 is not ready, with worker-0, worker-1: the cluster gives up on it after 300 s", (
+        seen.why
+    )
+    for_ever = observed(group(away("worker-0", tolerations=[]), works=[job()]))
+    assert for_ever.why == "node gpu-7 is not ready, with worker-0"
+    gated = away("worker-0", readinessGates=[{"conditionType": "example.com/ready"}])
+    assert observed(group(gated, works=[job()])).why == ""
 
 
 def test_a_build_comes_first_and_its_failure_ends_the_run() -> None:

@@ -133,7 +133,7 @@ class KubernetesJobs(Backend):
         owner["data"][payload.PLACE] = payload.without_courier(owner["data"][payload.PLACE])
         carried = [payload.agent_map(plan, *agent_zip.carried())]
         if code is not None and image_builds.carries_code([owner, *others]):
-            carried.append(payload.code_map(plan, code))
+            carried += payload.code_maps(plan, code)
         found = [owner, *carried, *others]
         if target.settings.namespace is not None:
             for each in found:

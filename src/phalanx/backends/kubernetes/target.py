@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 DOMAIN = "phalanx.dev"
 RUN, ATTEMPT, ROLE = f"{DOMAIN}/run", f"{DOMAIN}/attempt", f"{DOMAIN}/role"  # labels
+LOST_NODE_TAINTS = ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready")
 NAME, PROJECT, MEMBERS = f"{DOMAIN}/name", f"{DOMAIN}/project", f"{DOMAIN}/members"  # annotations
 PORT = 2222
 JOB_AT, AGENT_AT, BUNDLE_AT = "/phalanx/job", "/phalanx/agent", "/phalanx/bundle"  # mount paths of the payload in pods

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from phalanx.cli.options import cluster_options, file_options, json_option, parse_params, read_files
+from phalanx.cli.render.output import print_json
 from phalanx.cli.workspace.base import open_workspace
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SpecError, SpecErrors
+
+if TYPE_CHECKING:
+    from phalanx.cli.workspace.base import Workspace
+    from phalanx.spec import Spec
+    from phalanx.spec.tree import Node
+    from phalanx.store import Run
+    from phalanx.submission.model import Submission
+
+MOST_RUNS = 10_000  # of one call
 
 
 @click.command("run")
@@ -28,6 +40,11 @@ from phalanx.errors import CallError
 @click.option("--snapshot", is_flag=True, help="Run from a copy of the code, so that later edits do not affect it.")
 @click.option("--build", is_flag=True, help="Run the file's build steps in a virtual environment, which is reused.")
 @click.option("-d", "--detach", is_flag=True, help="Queue the run, print its id and exit.")
+@click.option("--each", is_flag=True, help="Queue one run for each of FILES, laid over those of -f. Implies --detach.")
+@click.option(
+    "--times", type=click.IntRange(1, MOST_RUNS), metavar="N", help="Queue the run N times. Implies --detach."
+)
+@click.argument("each_of", metavar="[FILES]...", nargs=-1)
 @click.option(
     "-l",
     "--log",
@@ -52,6 +69,9 @@ def command(
     snapshot: bool,
     build: bool,
     detach: bool,
+    each: bool,
+    times: int | None,
+    each_of: tuple[str, ...],
     as_json: bool,
     **cluster: str | None,
 ) -> None:
@@ -63,38 +83,110 @@ def command(
     Fails at once, without queueing, if the cluster cannot be reached from this machine (no `sbatch`, no kubeconfig,
     no response).
 
+    Many runs in one call: `phalanx run --each a.yml b.yml` queues a run for each file, `--times 5` five runs of each.
+    It prints their ids, one per line, and exits; with --json, one object per run. If a file has an error, nothing is
+    queued.
+
     With PHALANX_SERVER set, or after `phalanx login`, the server runs the file. The current folder is uploaded,
     except files matched by .polyaxonignore and .gitignore.
     """
     from phalanx.cli.run_watch import watch_or_detach
-    from phalanx.plan.framework_checks import load
     from phalanx.submission.model import CodeSource, Submission
 
-    texts, values = read_files(files), parse_params(params)
-    loaded, tree = load(texts, values)
-    submission = Submission(
-        spec=loaded,
-        tree=tree,
-        environment=dict(os.environ),
-        code=CodeSource(Path.cwd(), is_snapshot=snapshot),
-        files=texts,
-        params=values,
-        name=name,
-        description=description,
-        tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
-        project=project,
-        priority=priority,
-        timeout_s=_seconds(timeout),
-        on=backend,
-        cluster=cluster,
-        is_strict=strict,
-        is_unchecked=unchecked,
-        is_built=build,
-    )
+    values = parse_params(params)
+    submissions = [
+        Submission(
+            spec=loaded,
+            tree=tree,
+            environment=dict(os.environ),
+            code=CodeSource(Path.cwd(), is_snapshot=snapshot),
+            files=texts,
+            params=values,
+            name=name,
+            description=description,
+            tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
+            project=project,
+            priority=priority,
+            timeout_s=_seconds(timeout),
+            on=backend,
+            cluster=cluster,
+            is_strict=strict,
+            is_unchecked=unchecked,
+            is_built=build,
+        )
+        for texts, loaded, tree in _loaded(_file_sets(files, each_of, is_each=each), values)
+        for _ in range(times or 1)
+    ]
     with open_workspace(settled=False, quiet=as_json) as workspace:
-        run = workspace.acts.submit(submission, quiet=as_json)
-        code = watch_or_detach(workspace, run, detach=detach, as_json=as_json)
+        if each or times is not None:
+            _queue(workspace, submissions, as_json=as_json)
+            code = 0
+        else:
+            run = workspace.acts.submit(submissions[0], quiet=as_json)
+            code = watch_or_detach(workspace, run, detach=detach, as_json=as_json)
     sys.exit(code)
+
+
+def _file_sets(files: tuple[str, ...], each_of: tuple[str, ...], *, is_each: bool) -> list[list[tuple[str, bytes]]]:
+    """The names and contents of the files of each run. Raises CallError."""
+    if is_each and not each_of:
+        raise CallError("--each needs files: phalanx run --each a.yml b.yml")
+    if each_of and not is_each:
+        raise CallError(f"{each_of[0]!r}: write -f before the file of a run, or --each to queue one run for each file")
+    texts = read_files((*files, *each_of))
+    return [[*texts[: len(files)], own] for own in texts[len(files) :]] if is_each else [texts]
+
+
+def _loaded(
+    file_sets: Sequence[list[tuple[str, bytes]]], params: dict[str, str]
+) -> list[tuple[list[tuple[str, bytes]], Spec, Node]]:
+    """The files, specs and trees of all runs. Raises SpecErrors with the errors of all files, CallError."""
+    from phalanx.plan.framework_checks import load
+
+    found = []
+    errors: list[SpecError] = []
+    for texts in file_sets:
+        try:
+            found.append((texts, *load(texts, params)))
+        except SpecErrors as fault:
+            errors += fault.errors
+    if errors:
+        raise SpecErrors(errors)
+    return found
+
+
+def _queue(workspace: Workspace, submissions: Sequence[Submission], *, as_json: bool) -> None:
+    """Queue all that can be, and print their ids. Raises SpecErrors or CallError with the faults of the others."""
+    from phalanx.cli.interrupts import restore_signals
+
+    runs: list[Run] = []
+    errors: list[SpecError] = []
+    faults: dict[str, None] = {}
+    try:
+        for submission in submissions:
+            try:
+                run = workspace.acts.submit(submission, quiet=as_json)
+            except SpecErrors as fault:
+                errors += fault.errors
+                continue
+            except CallError as fault:
+                faults[f"{submission.files[-1][0]}: {fault}"] = None
+                continue
+            runs.append(run)
+            if as_json:
+                print_json({"ok": True, "id": run.id, "status": run.status})
+            else:
+                click.echo(run.id)
+    finally:
+        restore_signals()
+        if runs:
+            workspace.acts.leave(*runs)
+    if errors:
+        raise SpecErrors(errors)
+    if faults:
+        raise CallError(
+            f"{len(submissions) - len(runs)} of {len(submissions)} runs were not queued: {'; '.join(faults)}"
+        )
 
 
 def _seconds(timeout: str | None) -> float | None:

@@ -236,8 +236,8 @@ class HomeRunActions:
         """Submit a run, and block signals until it is watched. Raises SpecErrors, CallError."""
         return submit_local(self.home, self.store, submission, quiet=quiet)
 
-    def stop(self, runs: Sequence[Run], patience_s: float) -> list[Run]:
-        """Stop runs, and wait up to `patience_s` for them to end."""
+    def stop(self, runs: Sequence[Run], patience_s: float, each: Callable[[Sequence[Run]], None]) -> list[Run]:
+        """Stop runs, and wait up to `patience_s` for them to end. `each` is called with them while it waits."""
         for run in runs:
             if not run.is_done:
                 self.home.run(run.id).ask_to_stop("stopped by its user")
@@ -248,6 +248,7 @@ class HomeRunActions:
                 found = [self.store.find(run.id) for run in runs]
                 if all(run.is_done for run in found) or time.monotonic() >= deadline:
                     return found
+                each(found)
                 time.sleep(runner.pause_s)
 
     def clone(self, run: Run, how: str) -> Run:
@@ -280,10 +281,11 @@ class HomeRunActions:
 
         remove(self.home, self.store, runs)
 
-    def leave(self, run: Run) -> None:
-        """Make sure that the run continues without this process."""
+    def leave(self, *runs: Run) -> None:
+        """Make sure that the runs continue without this process."""
         start_background(self.home)
-        record_provenance(self.home, run)
+        for run in runs:
+            record_provenance(self.home, run)
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
         """Watch a run until it finishes, and print its logs unless `quiet`. Ctrl-C stops the run."""

@@ -305,10 +305,11 @@ class ServerRunActions:
             click.echo(f"{click.style('note', fg='yellow')}: {text}", err=True)
         return made.run
 
-    def stop(self, runs: Sequence[Run], patience_s: float) -> list[Run]:
+    def stop(self, runs: Sequence[Run], patience_s: float, each: Callable[[Sequence[Run]], None]) -> list[Run]:
         found = [run if run.is_done else self.client.stop(run) for run in runs]
         deadline = time.monotonic() + patience_s
         while not all(run.is_done for run in found) and time.monotonic() < deadline:
+            each(found)
             time.sleep(min(LOOK_S, patience_s))
             found = [run if run.is_done else self.client.status(run.id) for run in found]
         return found
@@ -330,8 +331,8 @@ class ServerRunActions:
         for run in runs:
             self.client.delete(run)
 
-    def leave(self, run: Run) -> None:
-        """Nothing to do: the server keeps the run going."""
+    def leave(self, *runs: Run) -> None:
+        """Nothing to do: the server keeps the runs going."""
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
         from phalanx.cli.render.log_lines import LogPrinter

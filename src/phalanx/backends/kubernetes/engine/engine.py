@@ -177,7 +177,8 @@ class KubernetesEngine(Engine):
 
     def cancel(self, handles: Collection[str]) -> None:
         """Delete the objects that create pods first, and with them the pods, which have their grace period to report
-        their ends. The rest follows once they have ended."""
+        their ends. The rest follows once they have ended. Pods that are still there at the next call are deleted
+        one by one."""
         controller = self.controller
         groups = controller.groups()
         known = {self.handle(*key): key for key in (*groups, *controller.kept)}
@@ -186,15 +187,20 @@ class KubernetesEngine(Engine):
             if key is None:
                 continue
             kept = controller.kept.get(key)
-            if kept is not None and kept.attempt.cancelled_at is None and kept.attempt.concluded is None:
-                kept.attempt.cancelled_at = time.monotonic()
+            is_new = kept is not None and kept.attempt.cancelled_at is None and kept.attempt.concluded is None
+            if kept is not None and is_new:
+                kept.attempt.is_cancel_requested = True
             group = groups.get(key)
             if kept is not None and group is not None:
                 kept.attempt.is_seen = True
             works = [*group.works, *group.builds] if group is not None else []
             controller.delete(works)
             if kept is None or not works:
+                pods = group.pods if group is not None else ()
+                controller.delete([pod for pod in pods if deleted_at(pod) is None and states.pod_end(pod) is None])
                 controller.remove(key)
+            if kept is not None and is_new:
+                kept.attempt.cancelled_at = time.monotonic()
 
 
 def _is_mended(work: Object) -> bool:

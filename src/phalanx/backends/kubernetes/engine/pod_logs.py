@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -32,6 +33,14 @@ OPEN_FILES = 8
 LONGEST = 64 << 20  # bytes of a line
 FARTHEST_GAP = 1 << 30  # bytes between the end of a file and a piece of it
 NO_AGENT = b"phalanx: no Python"  # the first words of a container that starts without an agent
+_STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT\S+) (.*)", re.DOTALL)
+
+
+def stamped(line: bytes) -> tuple[bytes, bytes]:
+    """The time and the text of a line. Both are empty for a line without a time: that is an error message of the
+    kubelet in the place of the log, such as "unable to retrieve container logs"."""
+    found = _STAMPED.match(line)
+    return (found[1], found[2]) if found is not None else (b"", b"")
 
 
 class LogPosition(NamedTuple):
@@ -125,8 +134,8 @@ class PodLogReader:
                         self._begun = line  # the rest follows
                         continue
                     self._begun = b""
-                    stamp, _, text = line.partition(b" ")
-                    if stamp < from_stamp:
+                    stamp, text = stamped(line)
+                    if stamp < from_stamp or not stamp:
                         continue
                     if stamp == from_stamp and to_skip > 0:
                         to_skip -= 1
@@ -135,8 +144,8 @@ class PodLogReader:
             finally:
                 self._stream = None
         if self._begun and not follow and self.over_at is not None and not self.is_halted:
-            stamp, _, text = self._begun.partition(b" ")  # the very last line has no newline
-            if stamp > from_stamp or (stamp == from_stamp and to_skip <= 0):
+            stamp, text = stamped(self._begun)  # the very last line has no newline
+            if stamp and (stamp > from_stamp or (stamp == from_stamp and to_skip <= 0)):
                 self._take(stamp, text + b"\n")
 
     def _take(self, stamp: bytes, text: bytes) -> None:

@@ -9,14 +9,21 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from phalanx import atomic_files, run_paths
 from phalanx.agent.supervisor import ENDS_KEPT
 from phalanx.backends.contract import ENDED, RUNNING, Observation
 from phalanx.backends.kubernetes.cluster.api import Api, ApiFault, ApiUnreachable
-from phalanx.backends.kubernetes.engine.pod_logs import LogReaderPool, PodLogReader, read_positions, write_positions
+from phalanx.backends.kubernetes.engine.launcher_hosts import HOSTLESS_S, LauncherHosts, is_own_fault
+from phalanx.backends.kubernetes.engine.pod_logs import (
+    LogReaderPool,
+    PodLogReader,
+    read_positions,
+    stamped,
+    write_positions,
+)
 from phalanx.backends.kubernetes.engine.replica_ends import ReplicaEnds
 from phalanx.backends.kubernetes.observe import states
 from phalanx.backends.kubernetes.observe.attempt_objects import (
@@ -29,9 +36,11 @@ from phalanx.backends.kubernetes.observe.attempt_objects import (
     grace_s,
     has_run,
     is_build,
+    is_node_away,
     is_suspended,
     members_of,
     meta_of,
+    node_of,
     starts_again,
 )
 from phalanx.backends.kubernetes.observe.states import PodEnd, evicted_by, observed, pod_end, verdict_of
@@ -48,7 +57,6 @@ HELD_S = 3.0  # for the cluster to report why an agent was stopped
 SILENT_S = 20.0  # then a running container has no agent, or one without a connection
 AGENT_S = 3.0  # the same if agents report first of all
 STUCK_S = 30.0  # past its grace period: then the pod's node does not respond
-HOSTLESS_S = 30.0  # for a launcher to end after it has lost a pod of its ranks
 CANCELLED_S = 15.0  # past the grace period, for replicas to end after a cancellation
 POSITIONS_S = 2.0
 OF_PEACE = (Cause.FINISHED, Cause.STOPPED)
@@ -92,7 +100,8 @@ class AttemptReconciler:
         self.courier, self.by_launcher = courier, by_launcher
         self.pods: dict[str, TrackedPod] = {}
         self.signalled: dict[str, int] = {}  # the signals that were requested for replicas
-        self.cancelled_at: float | None = None
+        self.is_cancel_requested = False
+        self.cancelled_at: float | None = None  # since when the cluster has accepted that
         self.failed_at: float | None = None  # since when it is known to fail
         self.works_over_at: float | None = None
         self.is_past_limit = False  # one of its Jobs removed its pods because one had failed
@@ -101,7 +110,7 @@ class AttemptReconciler:
         self.processes: dict[str, list[str]] = {}  # by replica
         for name in attempt_folder.replicas:
             self.processes.setdefault(name.partition(".")[0], []).append(name)
-        self.hosts: list[Object] = []  # pods in which a launcher starts ranks
+        self.hosts = LauncherHosts()
         self.is_seen = False
         self.stuck_pods = StuckPodTracker()
         self.ends = ReplicaEnds(attempt_folder)
@@ -113,7 +122,7 @@ class AttemptReconciler:
 
     @property
     def is_cancelled(self) -> bool:
-        return self.cancelled_at is not None
+        return self.is_cancel_requested or self.cancelled_at is not None
 
     @property
     def readers(self) -> list[PodLogReader]:
@@ -153,7 +162,7 @@ class AttemptReconciler:
         """Only the first pod of a replica counts: an operator's replacement comes too late."""
         here = {str(meta_of(pod).get("uid")): pod for pod in group.pods if not is_build(pod)}
         taken = {name for tracked in self.pods.values() for name in tracked.names}
-        self.hosts = []
+        self.hosts.present = []
         for uid, pod in sorted(here.items(), key=lambda item: str(meta_of(item[1]).get("creationTimestamp"))):
             if uid in self.pods:
                 self.pods[uid].pod = pod
@@ -161,7 +170,7 @@ class AttemptReconciler:
             firsts = members_of(pod)
             names = tuple(name for first in firsts for name in self.processes.get(first, ()))
             if firsts and not names:
-                self.hosts.append(pod)
+                self.hosts.present.append(pod)
             if names and taken.isdisjoint(names):
                 self.pods[uid] = TrackedPod(pod, names)
                 taken.update(names)
@@ -173,20 +182,22 @@ class AttemptReconciler:
                 tracked.begun_at = now
             if tracked.over_at is None and self.outcome(tracked) is not None:
                 tracked.over_at = now
+        _watch_hosts(self, here, now)
+
+    def is_rank(self, tracked: TrackedPod) -> bool:
+        return self.by_launcher and not any(map(is_launcher, tracked.names))
 
     def outcome(self, tracked: TrackedPod) -> PodEnd | None:
         is_stop_requested = self.is_cancelled or any(name in self.signalled for name in tracked.names)
         outcome = pod_end(tracked.pod, self.works, is_gone=tracked.is_gone, is_stop_requested=is_stop_requested)
-        if outcome is not None and outcome.cause == Cause.STOPPED and tracked.is_stuck and not is_stop_requested:
-            return outcome._replace(cause=Cause.LOST, message="its node no longer responds", is_outside=True)
-        if outcome is not None and outcome.cause == Cause.STOPPED and outcome.is_outside and self.is_past_limit:
-            return outcome._replace(message=WITH_ANOTHER, is_outside=False)
-        return outcome
+        if outcome is None or outcome.cause != Cause.STOPPED:
+            return outcome
+        return _explain_stop(self, tracked, outcome, is_stop_requested=is_stop_requested)
 
     # one pod -----------------------------------------------------------------------------------------------------
 
     def _attend(self, tracked: TrackedPod, now: float) -> None:
-        is_rank = self.by_launcher and not any(map(is_launcher, tracked.names))
+        is_rank = self.is_rank(tracked)
         if not is_rank:
             self._read(tracked, now)
         missing = self.ends.missing(tracked.names)
@@ -197,7 +208,9 @@ class AttemptReconciler:
         outcome = self.outcome(tracked)
         if outcome is None or tracked.over_at is None:
             return
-        if is_rank and not _is_own_fault(outcome):
+        if is_rank and (taken := self.hosts.taken.get(str(meta_of(tracked.pod).get("uid")))) is not None:
+            outcome = taken[1]
+        elif is_rank and (not is_own_fault(outcome) or outcome.cause == Cause.STOPPED):
             return
         if self._is_all_said(tracked, now):
             for name in missing:
@@ -256,7 +269,7 @@ class AttemptReconciler:
     def _announce(self, tracked: TrackedPod, now: float, missing: Iterable[str]) -> None:
         """Write the agent's start record for a container that runs without an agent."""
         reader, begun_at = tracked.reader, tracked.begun_at or now
-        if self.by_launcher and not any(map(is_launcher, tracked.names)):
+        if self.is_rank(tracked):
             return
         if reader is not None and reader.decoder.has_agent:
             return
@@ -295,15 +308,8 @@ class AttemptReconciler:
     def _explain(self, tracked: TrackedPod, member: str, said: End) -> End | None:
         """The end with why its agent was stopped, or lost its ranks, which the agent does not know. None while it is
         unknown."""
-        if said.cause == Cause.ERROR and self.hosts and self.is_cancelled:  # they may go before it is stopped
-            said = said._replace(cause=Cause.STOPPED, message="stopped")
-        if said.cause == Cause.ERROR and self.hosts:
-            return self._blame_host(said)
-        if said.cause == Cause.ERROR and said.signal == signal.SIGKILL:
-            outcome = self.outcome(tracked)  # the kernel may have killed it for memory, which its agent cannot see
-            if outcome is not None and outcome.cause == Cause.MEMORY:
-                return said._replace(cause=Cause.MEMORY, message=outcome.message)
-            return said if outcome is not None else None
+        if said.cause == Cause.ERROR:
+            return self._explain_error(tracked, said)
         if said.cause != Cause.STOPPED:
             return said
         number = self.signalled.get(member)
@@ -319,13 +325,18 @@ class AttemptReconciler:
                 return said._replace(message=WITH_ANOTHER if self.is_past_limit else states.NOT_BY_US)
         return said
 
-    def _blame_host(self, said: End) -> End | None:
-        """A launcher fails if a pod of its ranks is removed."""
-        for pod in self.hosts:
-            outcome = pod_end(pod, self.works)
-            if outcome is not None and _is_own_fault(outcome):
-                return said._replace(cause=outcome.cause, message=f"{members_of(pod)[0]}: {outcome.message}")
-        return None
+    def _explain_error(self, tracked: TrackedPod, said: End) -> End | None:
+        """An error may come from outside: the kernel kills for memory, and a launcher fails if a pod of its ranks is
+        lost. The agent sees neither."""
+        if self.hosts.present and self.is_cancelled:  # they may go before it is stopped
+            return said._replace(cause=Cause.STOPPED, message="stopped")
+        outcome = self.outcome(tracked)
+        if outcome is not None and outcome.cause == Cause.MEMORY:
+            return said._replace(cause=Cause.MEMORY, message=outcome.message)
+        for name, host in self.hosts.lost(self.works, time.monotonic()).items():
+            return said._replace(cause=host.cause, message=f"{name}: {host.message}")
+        is_killed = said.signal == signal.SIGKILL or said.code == 128 + signal.SIGKILL
+        return None if self.hosts.present or (is_killed and outcome is None) else said
 
     def _release(self, tracked: TrackedPod, name: str, now: float) -> None:
         held = tracked.held.get(name)
@@ -384,6 +395,27 @@ class AttemptReconciler:
             self.positions = kept
             with suppress(OSError):
                 write_positions(self.attempt_folder, kept)
+
+
+def _explain_stop(of: AttemptReconciler, tracked: TrackedPod, stopped: PodEnd, *, is_stop_requested: bool) -> PodEnd:
+    """The end of a pod that was deleted, with what else is known: its node, and its Job."""
+    if not of.is_cancelled and is_node_away(tracked.pod):  # the others may have failed from its loss
+        message = f"its node {node_of(tracked.pod)} does not respond"
+        return stopped._replace(cause=Cause.LOST, message=message, is_outside=True)
+    if tracked.is_stuck and not is_stop_requested:
+        return stopped._replace(cause=Cause.LOST, message="its node no longer responds", is_outside=True)
+    if stopped.is_outside and of.is_past_limit:
+        return stopped._replace(message=WITH_ANOTHER, is_outside=False)
+    return stopped
+
+
+def _watch_hosts(of: AttemptReconciler, here: Mapping[str, Object], now: float) -> None:
+    """Watch the pods of a launcher's ranks while it runs."""
+    ranks = {uid: pod.pod for uid, pod in of.pods.items() if of.is_rank(pod)}
+    launchers = [pod for uid, pod in of.pods.items() if uid not in ranks]
+    is_ending = of.is_cancelled or of.signalled or any(pod.over_at is not None for pod in launchers)
+    if not is_ending and any(pod.begun_at is not None for pod in launchers):
+        of.hosts.watch(here, ranks, of.works, now)
 
 
 def _is_past_limit(group: AttemptObjects) -> bool:
@@ -446,7 +478,7 @@ def _end_the_absent(of: AttemptReconciler, group: AttemptObjects, now: float) ->
     _end_what_cannot_come(of, group, absent, now, is_quiet=is_quiet)
     _end_what_is_not_needed(of, now)
     grace = grace_s(tracked.pod for tracked in of.pods.values())
-    if of.cancelled_at is not None and now - of.cancelled_at > grace + CANCELLED_S:
+    if of.cancelled_at is not None and now - of.cancelled_at > grace + CANCELLED_S and is_quiet:
         of.ends.write_all(of.attempt_folder.replicas, PodEnd(Cause.STOPPED, "stopped"))
 
 
@@ -454,14 +486,16 @@ def _end_what_waits_in_vain(of: AttemptReconciler, now: float) -> None:
     """A launcher starts once the pods of its ranks are ready: never, if one of them has failed. A launcher that exists
     may itself wait for such a pod; a running one gets some time to notice."""
     ended = [
-        (pod, outcome) for pod in of.hosts if (outcome := pod_end(pod, of.works)) and outcome.cause != Cause.FINISHED
+        (pod, outcome)
+        for pod in of.hosts.present
+        if (outcome := pod_end(pod, of.works)) and outcome.cause != Cause.FINISHED
     ]
     if not ended or of.is_cancelled:
         of.hostless_at = None
         return
-    pod, outcome = next((one for one in ended if _is_own_fault(one[1])), ended[0])
+    pod, outcome = next((one for one in ended if is_own_fault(one[1])), ended[0])
     of.hostless_at = of.hostless_at if of.hostless_at is not None else now
-    is_due = _is_own_fault(outcome) and now - of.hostless_at > HOSTLESS_S
+    is_due = is_own_fault(outcome) and now - of.hostless_at > HOSTLESS_S
     if names := of.ends.missing(of.attempt_folder.replicas) if is_due else _podless(of):
         step = states.failed_init_of(pod) or container_of(pod)
         lines = tail_of(of.api, str(meta_of(pod).get("name")), step)
@@ -515,11 +549,6 @@ def _podless(of: AttemptReconciler) -> list[str]:
     return [name for name in of.ends.missing(of.attempt_folder.replicas) if name not in with_pods]
 
 
-def _is_own_fault(outcome: PodEnd) -> bool:
-    """Whether the end of a rank's pod says more than the launcher's will."""
-    return outcome.is_outside or outcome.cause in (Cause.MEMORY, Cause.SETUP)
-
-
 def _makes(work: Object, name: str) -> bool:
     listed = str(annotations_of(work).get(MEMBERS, ""))
     return not listed or name.partition(".")[0] in listed.split(",")
@@ -528,8 +557,8 @@ def _makes(work: Object, name: str) -> bool:
 def tail_of(api: Api, pod: str, container: str) -> list[str]:
     """The last lines of a container; empty if its log cannot be read."""
     lines: list[str] = []
-    with suppress(ApiFault, ApiUnreachable), api.log(pod, container, timestamps=False, tail=ENDS_KEPT) as stream:
-        said = (raw for raw in stream if not raw.startswith(PREFIX))
+    with suppress(ApiFault, ApiUnreachable), api.log(pod, container, tail=ENDS_KEPT) as stream:
+        said = (text for raw in stream if not (text := stamped(raw)[1]).startswith(PREFIX))
         lines.extend(raw.decode("utf-8", "replace").rstrip("\n")[-400:] for raw in said)
     return [line for line in lines if line.strip()][-ENDS_KEPT:]
 

@@ -29,7 +29,7 @@ from phalanx.backends.kubernetes.observe.attempt_objects import (
     meta_of,
     short,
 )
-from phalanx.backends.kubernetes.render import image_builds, names, payload
+from phalanx.backends.kubernetes.render import code_pieces, image_builds, names, payload
 from phalanx.backends.kubernetes.render.addresses import AddressTables
 from phalanx.backends.kubernetes.render.gang_scheduling import GROUP_LABEL
 from phalanx.backends.kubernetes.target import ATTEMPT, RUN
@@ -38,7 +38,7 @@ from phalanx.stored_plan import StoredPlan, read_plan
 
 SKELETON = "manifests.json"
 TOKEN = "PHALANX_RUN_TOKEN"  # noqa: S105 - the name of a variable
-MOST_PACKED = 8 * payload.LARGEST_CODE  # packing stops here: it is too large for any transport
+MOST_PACKED = 8 * code_pieces.LARGEST_CODE  # packing stops here: it is too large for any transport
 BEING_REMOVED = "the objects of the previous attempt are being removed"
 
 Document = dict[str, Any]
@@ -70,8 +70,8 @@ def load(
     found = [*others, _agent(folder, owner)]
     if image_builds.carries_code([owner, *others]):
         code = packed(folder / run_paths.CODE)
-        if len(code) <= payload.LARGEST_CODE:
-            found.append(_bytes_map(owner, "code", {payload.CODE: code}))
+        if len(code) <= code_pieces.LARGEST_CODE:
+            found += [_bytes_map(owner, piece.what, {piece.file: piece.data}) for piece in code_pieces.split(code)]
         elif server is not None and place["code"]["kind"] == "bundle":
             place["code"]["kind"] = "server"
             owner["data"][payload.PLACE] = json.dumps(place, indent=1) + "\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from phalanx.backends.kubernetes.target import ATTEMPT, DOMAIN, MEMBERS, ROLE, RUN
+from phalanx.backends.kubernetes.target import ATTEMPT, DOMAIN, LOST_NODE_TAINTS, MEMBERS, ROLE, RUN
 from phalanx.naming import HELPERS
 
 STAGE, BUILD = f"{DOMAIN}/stage", "build"
@@ -67,6 +67,16 @@ def members_of(pod: Object) -> tuple[str, ...]:
     if not index.isdigit() or int(index) >= len(names):
         return tuple(names) if len(names) == 1 else ()
     return (names[int(index)],)
+
+
+def replicas_of(group: AttemptObjects) -> dict[str, Object | None]:
+    """The first pod of each replica; None for replicas without one. In MPIJobs v1, hosts count instead of ranks."""
+    listed = (str(annotations_of(work).get(MEMBERS, "")).split(",") for work in group.works)
+    absent: dict[str, Object | None] = {name: None for names in listed for name in names if name}
+    found: dict[str, Object | None] = {}
+    for pod in sorted(group.pods, key=lambda pod: str(meta_of(pod).get("creationTimestamp")), reverse=True):
+        found |= dict.fromkeys(members_of(pod)[:1], pod) if not is_build(pod) else {}
+    return {**absent, **found} if found.keys() <= absent.keys() else found
 
 
 def _is_members(variable: Object) -> bool:
@@ -137,6 +147,27 @@ def main_state(pod: Object) -> Object:
     state: Object = found.get("state") or {}
     last: Object = found.get("lastState") or {}
     return last if runs_once(pod) and "terminated" in last else state
+
+
+def is_node_away(pod: Object) -> bool:
+    """Return whether the cluster has lost contact with its node: it then marks the pod as not ready, and leaves the
+    last word of the kubelet, by which all containers are."""
+    ready, containers = (condition_of(pod, kind) or {} for kind in ("Ready", "ContainersReady"))
+    has_gates = bool((pod.get("spec") or {}).get("readinessGates"))
+    is_stale = ready.get("status") == "False" and containers.get("status") == "True" and not has_gates
+    return is_stale and main_state(pod).get("running") is not None
+
+
+def node_of(pod: Object) -> str:
+    return str((pod.get("spec") or {}).get("nodeName") or "")
+
+
+def toleration_s(pod: Object) -> float | None:
+    """How long it may stay on a node that does not respond; None for ever."""
+    listed = (pod.get("spec") or {}).get("tolerations") or ()
+    found: Object = next((one for one in listed if one.get("key") in LOST_NODE_TAINTS), {})
+    allowed = found.get("tolerationSeconds")
+    return float(allowed) if isinstance(allowed, int | float) else None
 
 
 def runs_once(pod: Object) -> bool:

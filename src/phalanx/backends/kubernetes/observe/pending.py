@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from phalanx.backends.kubernetes.observe.attempt_objects import (
@@ -20,12 +20,14 @@ from phalanx.backends.kubernetes.observe.attempt_objects import (
     labels_of,
     meta_of,
     queued_as,
+    replicas_of,
     short,
     topics_of,
     train_job_of,
 )
 
 _NO_OBJECT: Object = {}
+NAMES_LISTED, REASONS_LISTED = 4, 2
 
 
 class PendingReason(NamedTuple):
@@ -51,6 +53,29 @@ def waiting_for(group: AttemptObjects) -> str:
     words = gang or words if words == _TOGETHER else words
     reason = words if count == len(pods) else f"{count} of {len(pods)} pods: {words}"
     return "; ".join(filter(None, (complaint, reason)))
+
+
+def partly_waiting(group: AttemptObjects) -> str:
+    """What the other replicas of a running attempt wait for; empty if all have begun, or nothing is known of the
+    others: an elastic job may never have all of its pods, and a deleted pod does not come back."""
+    replicas = replicas_of(group)
+    absent = next(filter(None, (held_back(work, group) for work in group.works)), "") or _refused(group).words
+    waits: dict[str, list[str]] = {}
+    for name, pod in replicas.items():
+        words = absent if pod is None else "" if has_begun(pod) else pod_waits(pod, group).words
+        if words:
+            waits.setdefault(words, []).append(name)
+    if not waits:
+        return ""
+    count = sum(pod is not None and has_begun(pod) for pod in replicas.values())
+    most = sorted(waits.items(), key=lambda item: (item[0] in _PATIENT, -len(item[1])))[:REASONS_LISTED]
+    reasons = (f"{listed(names)} {'waits' if len(names) == 1 else 'wait'}: {words}" for words, names in most)
+    return f"{count} of {len(replicas)} replicas run; {'; '.join(reasons)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_LISTED} more" if len(names) > NAMES_LISTED else ""
+    return ", ".join(names[:NAMES_LISTED]) + more
 
 
 def obstacles(group: AttemptObjects) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from phalanx.backends.contract import ENDED, RUNNING, WAITING, Observation
@@ -25,22 +25,34 @@ from phalanx.backends.kubernetes.observe.attempt_objects import (
     has_begun,
     is_build,
     is_helper_pod,
+    is_node_away,
     is_suspended,
     labels_of,
     main_state,
     members_of,
     meta_of,
+    node_of,
+    replicas_of,
     runs_once,
     seconds,
     short,
+    toleration_s,
 )
-from phalanx.backends.kubernetes.observe.pending import held_back, pod_waits, steps_of, waiting_for
+from phalanx.backends.kubernetes.observe.pending import (
+    held_back,
+    listed,
+    partly_waiting,
+    pod_waits,
+    steps_of,
+    waiting_for,
+)
 from phalanx.backends.kubernetes.target import DOMAIN
 from phalanx.ends import Cause
 from phalanx.naming import HELPERS
 
 __all__ = ["AttemptObjects", "PodEnd", "evicted_by", "members_of", "observed", "pod_end", "verdict_of", "waiting_for"]
 
+DELETED = "its pod was deleted, not by Phalanx"
 NOT_BY_US = "its pods were deleted, not by Phalanx"
 NODES_LISTED = 8
 REJECTED = "Pod was rejected"
@@ -73,7 +85,7 @@ def pod_end(
     facts = {
         "started_at": (seconds(state.get("startedAt")) or None) if state else None,  # 1970: it never started
         "ended_at": (seconds(state.get("finishedAt")) if state else None) or deleted_at(pod) or changed_at(pod),
-        "host": str((pod.get("spec") or {}).get("nodeName") or ""),
+        "host": node_of(pod),
     }
     outcome = _judged(pod, state, tuple(works), is_stop_requested=is_stop_requested)
     return outcome._replace(**facts)  # type: ignore[arg-type]
@@ -93,18 +105,26 @@ def _judged(pod: Object, state: Object | None, works: Sequence[Object], *, is_st
     init = _failed_init(pod)
     if init is not None:
         return init
-    if state is None or state.get("reason") == "ContainerStatusUnknown":
-        if is_stop_requested or state is None:
-            return PodEnd(
-                Cause.STOPPED,
-                "stopped" if is_stop_requested else "its pod was deleted, not by Phalanx",
-                is_outside=not is_stop_requested,
-            )
+    deleted = PodEnd(
+        Cause.STOPPED,
+        "stopped" if is_stop_requested else DELETED,
+        is_outside=not is_stop_requested,
+    )
+    is_being_deleted = bool(meta_of(pod).get("deletionTimestamp"))
+    if state is None or is_unknown(state):
+        has_started = state is not None and (state.get("startedAt") or "used to be" in str(state.get("message")))
+        if is_stop_requested or state is None or (is_being_deleted and not has_started):
+            return deleted
         return PodEnd(Cause.LOST, "its node lost track of its container", is_outside=True)
-    if meta_of(pod).get("deletionTimestamp") and number in (signal.SIGTERM, signal.SIGKILL):
-        words = "stopped" if is_stop_requested else "its pod was deleted, not by Phalanx"
-        return PodEnd(Cause.STOPPED, words, code, number, is_outside=not is_stop_requested)
+    if is_being_deleted and number in (signal.SIGTERM, signal.SIGKILL):
+        return deleted._replace(code=code, signal=number)
     return _failed(state, code, number)
+
+
+def is_unknown(state: Object) -> bool:
+    """Return whether a kubelet only assumes this end (exit code 137): it found no such container when its pod was
+    deleted, or after a restart of the node."""
+    return state.get("reason") == "ContainerStatusUnknown"
 
 
 def evicted_by(pod: Object, works: Iterable[Object] = ()) -> PodEnd | None:
@@ -176,21 +196,27 @@ def _is_late(work: Object) -> bool:
 
 
 def _failed_init(pod: Object) -> PodEnd | None:
+    for name, ended in _failed_steps(pod):
+        if ended.get("reason") == "OOMKilled":
+            return PodEnd(Cause.MEMORY, f"step `{name}` was killed for memory", None, signal.SIGKILL)
+        if (said := _word_of_agent(ended)) is not None:
+            return said
+        code, number = exit_of(ended)
+        if name == "init-pytorch":  # added by training-operator to workers
+            return PodEnd(
+                Cause.MEETING, "its master did not start in time: training-operator waits a few minutes for it"
+            )
+        how = _unstarted(ended) or f"failed: {exit_words(code, number)}"
+        return PodEnd(Cause.SETUP, f"step `{name}` {how}", code, number)
+    return None
+
+
+def _failed_steps(pod: Object) -> Iterator[tuple[str, Object]]:
+    """The names and final states of init containers that failed."""
     for one in steps_of(pod):
         ended = (one.get("state") or {}).get("terminated")
-        if ended is not None and ended.get("exitCode") != 0:
-            if ended.get("reason") == "OOMKilled":
-                return PodEnd(Cause.MEMORY, f"step `{one.get('name')}` was killed for memory", None, signal.SIGKILL)
-            if (said := _word_of_agent(ended)) is not None:
-                return said
-            code, number = exit_of(ended)
-            if one.get("name") == "init-pytorch":  # added by training-operator to workers
-                return PodEnd(
-                    Cause.MEETING, "its master did not start in time: training-operator waits a few minutes for it"
-                )
-            how = _unstarted(ended) or f"failed: {exit_words(code, number)}"
-            return PodEnd(Cause.SETUP, f"step `{one.get('name')}` {how}", code, number)
-    return None
+        if ended is not None and ended.get("exitCode") != 0 and not is_unknown(ended):
+            yield str(one.get("name")), ended
 
 
 def _unstarted(state: Object) -> str | None:
@@ -202,8 +228,7 @@ def _unstarted(state: Object) -> str | None:
 
 def failed_init_of(pod: Object) -> str | None:
     """The init container that failed before the replica could start."""
-    ended = ((one.get("name"), (one.get("state") or {}).get("terminated")) for one in steps_of(pod))
-    return next((str(name) for name, how in ended if how is not None and how.get("exitCode") != 0), None)
+    return next((name for name, _ in _failed_steps(pod)), None)
 
 
 def _failed(state: Object, code: int | None, number: int | None) -> PodEnd:
@@ -296,8 +321,32 @@ def observed(group: AttemptObjects) -> Observation:
         cause, words = _verdict(group)
         return Observation(ENDED, words, cause, **known)
     if any(map(has_begun, group.pods)):
-        return Observation(RUNNING, "", **known)
+        return Observation(RUNNING, _incomplete(group), **known)
     return Observation(WAITING, waiting_for(group), **known)
+
+
+def _incomplete(group: AttemptObjects) -> str:
+    """What keeps an attempt from running as a whole; empty if nothing does, or if it is ending."""
+    if any(deleted_at(pod) is not None for pod in group.pods):
+        return _away(group)
+    has_failed = any(end.cause != Cause.FINISHED for pod in group.pods if (end := pod_end(pod, group.works)))
+    return "; ".join(filter(None, (_away(group), "" if has_failed else partly_waiting(group))))
+
+
+def _away(group: AttemptObjects) -> str:
+    """The nodes that the cluster has lost contact with, and whose pods they have."""
+    names: dict[str, list[str]] = {}
+    spans: dict[str, float | None] = {}
+    for name, pod in replicas_of(group).items():
+        if pod is not None and is_node_away(pod):
+            node = node_of(pod)
+            names.setdefault(node, []).append(name)
+            spans[node] = toleration_s(pod)
+    return "; ".join(
+        f"node {node} is not ready, with {listed(members)}"
+        + (f": the cluster gives up on it after {spans[node]:g} s" if spans[node] is not None else "")
+        for node, members in names.items()
+    )
 
 
 def _building(group: AttemptObjects, known: dict[str, Any]) -> Observation:
@@ -348,6 +397,6 @@ def verdict_of(outcomes: Iterable[PodEnd]) -> tuple[Cause, str] | None:
 
 
 def nodes_of(pods: Iterable[Object]) -> str:
-    nodes = sorted({str(name) for pod in pods if (name := (pod.get("spec") or {}).get("nodeName"))})
+    nodes = sorted({name for pod in pods if (name := node_of(pod))})
     more = f" and {len(nodes) - NODES_LISTED} more" if len(nodes) > NODES_LISTED else ""
     return ",".join(nodes[:NODES_LISTED]) + more

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from phalanx import run_paths
-from phalanx.backends.kubernetes.render import names, pods, volumes
+from phalanx.backends.kubernetes.render import code_pieces, names, pods, volumes
 from phalanx.backends.kubernetes.render.addresses import AddressTables
 from phalanx.backends.kubernetes.target import DOMAIN, RUN_AT, ClusterTarget
 from phalanx.errors import CallError
@@ -24,8 +24,7 @@ from phalanx.plan.document import document
 from phalanx.plan.model import Plan, Replica
 
 PLACE, PLAN, START = "place.json", "plan.json.gz", "start.sh"
-AGENT, CLIENT, CODE = run_paths.AGENT_ARCHIVE, run_paths.CLIENT_ARCHIVE, "code.tar.gz"
-LARGEST_CODE = 700 << 10  # packed: an object may have 1 MiB, and stores bytes as base64
+AGENT, CLIENT = run_paths.AGENT_ARCHIVE, run_paths.CLIENT_ARCHIVE
 LARGEST_APPLIED = 256 << 10  # of an object as JSON, so that `kubectl apply` can keep its copy in an annotation
 PEERS_S = 900.0
 FAREWELL_S = 10.0  # the part of a pod's grace period in which its agent reports the end
@@ -169,17 +168,17 @@ def agent_map(made: Plan, agent: bytes, client: bytes) -> dict[str, Any]:
     return _bytes_map(made, "agent", {AGENT: agent, CLIENT: client})
 
 
-def code_map(made: Plan, packed: bytes) -> dict[str, Any]:
-    """Raises CallError if the code is too large for a Kubernetes object."""
-    if len(packed) > LARGEST_CODE:
+def code_maps(made: Plan, packed: bytes) -> list[dict[str, Any]]:
+    """Raises CallError if the code is too large for Kubernetes objects."""
+    if len(packed) > code_pieces.LARGEST_CODE:
         raise CallError(too_large(f"{len(packed) >> 10} KiB"))
-    return _bytes_map(made, "code", {CODE: packed})
+    return [_bytes_map(made, piece.what, {piece.file: piece.data}) for piece in code_pieces.split(packed)]
 
 
 def too_large(size: str) -> str:
-    """The advice for code that is too large for an object."""
+    """The advice for code that is too large for objects."""
     return (
-        f"the code takes {size} when packed, and a ConfigMap holds at most {LARGEST_CODE >> 10} KiB: "
+        f"the code takes {size} when packed, and ConfigMaps carry at most {code_pieces.LARGEST_CODE >> 10} KiB of it: "
         "list what is not code in .polyaxonignore, one pattern per line; or let pods fetch it: "
         "`environment.kubernetes.repository` names a git repository, `environment.kubernetes.code_claim` a volume "
         "that contains it, and `server:` in the home's kubernetes.yml a Phalanx server that serves it"

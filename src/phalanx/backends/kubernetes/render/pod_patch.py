@@ -181,7 +181,7 @@ def _faults(over: dict[str, Any], before: dict[str, Any], container: str) -> Ite
     volumes = _by(spec, "volumes", "name")
     for volume in old["volumes"]:
         kept = volumes.get(volume["name"])
-        if kept is None or ("configMap" in volume and volume["name"] in ("job", "agent", "bundle") and kept != volume):
+        if kept is None or (volume["name"] in ("job", "agent", "bundle") and kept != volume):
             yield f".spec.volumes[{volume['name']}]", "this volume of Phalanx cannot be changed"
     main, main_before = _container(over, "containers", container), _container(before, "containers", container)
     at = f".spec.containers[{CONTAINER}]"

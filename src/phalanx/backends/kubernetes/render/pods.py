@@ -7,13 +7,23 @@ which replaces `$(NAME)` in values and arguments, expands none of it.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from phalanx.backends.kubernetes.render import names, pod_patch, volumes
 from phalanx.backends.kubernetes.render.addresses import AddressTables
-from phalanx.backends.kubernetes.target import ATTEMPT, CODE_AT, HOME_AT, JOB_AT, PORT, RUN_AT, ClusterTarget
+from phalanx.backends.kubernetes.target import (
+    ATTEMPT,
+    CODE_AT,
+    HOME_AT,
+    JOB_AT,
+    LOST_NODE_TAINTS,
+    PORT,
+    RUN_AT,
+    ClusterTarget,
+)
 from phalanx.errors import CallError
 from phalanx.placeholders import Value
 from phalanx.plan.document import is_secret
@@ -287,7 +297,7 @@ def _placement(made: Plan, member: Replica, faults: list[str]) -> dict[str, Any]
     found: dict[str, Any] = {
         "nodeSelector": dict(settings.node_selector or {}),
         "affinity": pod_patch.plain(settings.affinity or {}),
-        "tolerations": [pod_patch.plain(item) for item in settings.tolerations or ()],
+        "tolerations": [*(pod_patch.plain(item) for item in settings.tolerations or ()), *_of_lost_nodes(made)],
         "serviceAccountName": settings.service_account,
         "imagePullSecrets": [{"name": name} for name in settings.image_pull_secrets or ()],
         "priorityClassName": asked.priority_class,
@@ -304,6 +314,15 @@ def _placement(made: Plan, member: Replica, faults: list[str]) -> dict[str, Any]
     ):
         faults.extend(_misnamed(name, None if written is None else [written]))
     return {key: value for key, value in found.items() if value}
+
+
+def _of_lost_nodes(made: Plan) -> list[dict[str, Any]]:
+    """How long pods stay on a node that does not respond; the cluster adds its default where a pod has none."""
+    if made.kubernetes.node_timeout_s is None:
+        return []
+    seconds = math.ceil(made.kubernetes.node_timeout_s)
+    limit = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+    return [{"key": key, **limit} for key in LOST_NODE_TAINTS]
 
 
 def _init_containers(

@@ -89,7 +89,8 @@ if [ "${step:-$mode}" = prepare ]; then
     exit 78
   fi
   mkdir -p "$root/code"
-  tar -xzf "$root/bundle/code.tar.gz" -C "$root/code" || {
+  # It may come in pieces: code.tar.gz, code.tar.gz.1 and so on.
+  cat "$root"/bundle/code.tar.gz* | tar -xzf - -C "$root/code" || {
     say "the code could not be unpacked"
     exit 78
   }

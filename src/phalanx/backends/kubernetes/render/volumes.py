@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from phalanx.backends.kubernetes.render import names
+from phalanx.backends.kubernetes.render.code_pieces import PIECES
 from phalanx.backends.kubernetes.target import (
     AGENT_AT,
     BUNDLE_AT,
@@ -133,13 +134,15 @@ def _carried(made: Plan, target: ClusterTarget) -> Iterator[VolumeMount]:
     yield _config_map("job", base, JOB_AT)
     yield _config_map("agent", names.object_name(base, "agent"), AGENT_AT)
     if code(made, target).kind == "bundle":
-        yield _config_map("bundle", names.object_name(base, "code"), BUNDLE_AT, optional=True)
+        sources = [{"configMap": {"name": names.object_name(base, piece.what), "optional": True}} for piece in PIECES]
+        yield VolumeMount(
+            {"name": "bundle", "projected": {"sources": sources}},
+            {"name": "bundle", "mountPath": BUNDLE_AT, "readOnly": True},
+        )
 
 
-def _config_map(name: str, of: str, at: str, **more: Any) -> VolumeMount:
-    return VolumeMount(
-        {"name": name, "configMap": {"name": of, **more}}, {"name": name, "mountPath": at, "readOnly": True}
-    )
+def _config_map(name: str, of: str, at: str) -> VolumeMount:
+    return VolumeMount({"name": name, "configMap": {"name": of}}, {"name": name, "mountPath": at, "readOnly": True})
 
 
 def _run_and_code(made: Plan, target: ClusterTarget, faults: list[str]) -> Iterator[VolumeMount]:
