@@ -25,15 +25,18 @@ sys.path.insert(0, str(ROOT))
 from tests.slurm.cluster import Cluster
 from tests.slurm.configuration import Settings
 
+from phalanx import run_paths
+from phalanx.atomic_files import read_json
 from phalanx.home.home import Home
 from phalanx.plan.framework_checks import load
-from phalanx.scheduler.loop import Scheduler
+from phalanx.scheduler.runner import SchedulerRunner
 from phalanx.scheduler.submissions import AT_ONCE
 from phalanx.store import Store
 from phalanx.submission.model import CodeSource, Submission
 from phalanx.submission.submit import submit
 
-SUBMITTED, ROUNDS = 150, 3
+SUBMITTED, ROUNDS = 300, 3
+GOAL_RATE = 100.0  # submissions a second, unless a loop of sbatch is slower
 WAITING, SETTLE_S, WATCH_S = 1_000, 45.0, 60.0
 RANKS, STARTS = 4, 5
 HELD = b"version: 1\nkind: job\nenvironment: {slurm: {directives: {hold: ''}}}\nrun: {cmd: 'true'}\n"
@@ -62,9 +65,20 @@ def queue(folder: Path, count: int) -> Home:
 
 def submit_all(home: Home) -> None:
     with Store.open(home.path, None) as store:
-        scheduler = Scheduler(home, store)
-        while store.count("status:created"):
-            scheduler.run_pass()
+        runner = SchedulerRunner(home, store)
+        try:
+            while not all_submitted(home):
+                runner.run_pass()
+                time.sleep(runner.pause_s)
+        finally:
+            runner.close()
+            runner.lease.release()
+
+
+def all_submitted(home: Home) -> bool:
+    """Whether the handle of every run is on disk."""
+    records = [read_json(home.run(run_id).path / run_paths.handle_file(1)) for run_id in home.run_ids()]
+    return all(record is not None and record["handle"] for record in records)
 
 
 def sbatch(script: str) -> None:
@@ -104,8 +118,9 @@ def submission(folder: Path, cluster: Cluster) -> None:
     print(f"submission of {SUBMITTED} queued runs (median of {ROUNDS} rounds in turn)")
     for name, rate in medians.items():
         print(f"  {name:<24} {rate:6.1f} a second   ({', '.join(f'{value:.1f}' for value in rates[name])})")
-    ratio = medians["phalanx"] / medians["sbatch, one by one"]
-    report("submission rate against a bare sbatch loop", f"{ratio:.2f}x", "0.5x", met=ratio >= 0.5)
+    goal = min(GOAL_RATE, medians["sbatch, one by one"])
+    rate = medians["phalanx"]
+    report(f"submission of {SUBMITTED} runs", f"{rate:.0f} a second", f"{goal:.0f} a second", met=rate >= goal)
 
 
 # waiting -------------------------------------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ class EngineExecutor:
         handles = {
             run_id for run_id, result in over.items() if result.exception() is None and isinstance(result.result(), str)
         }
-        if handles:
+        if handles and not self.submissions.orders:  # a poll for each of many would delay the others
             self.hurry()
         return {run_id: result for run_id, result in over.items() if run_id not in handles}
 

@@ -15,6 +15,7 @@ from phalanx.home.attempts import AttemptFolder
 from phalanx.home.home import Home
 from phalanx.home.run_folder import RunFolder
 from phalanx.ingest.indexer import RunIndexers
+from phalanx.insight.autopsy import FirstFailure
 from phalanx.naming import replica_name
 from phalanx.scheduler import post_run
 from phalanx.scheduler.active_runs import ActiveRun
@@ -93,6 +94,11 @@ class Ledger:
         if watched is not None and handle is not None and watched.job != (handle, nodes):
             watched.job = (handle, nodes)
             self.store.put_fact(run.id, "job", {"handle": handle, "nodes": nodes})
+
+    def record_failure(self, run: Run, failed: FirstFailure | None) -> None:
+        """Store which replica failed first."""
+        if failed is not None:
+            self.store.put_fact(run.id, "failure", failed.as_fact(run.attempt))
 
     def finish(self, run: Run, status: Status, reason: str) -> None:
         """End a run. The environment is removed first: after the status has changed, no later pass would remove it."""

@@ -56,6 +56,7 @@ class Scheduler(Ledger):
         super().__init__(home, store, clock)
         self.room, self.gpus = this_machine()
         self.started: list[Run] = []
+        self.is_starting = False  # whether the last pass started remote runs
         self.looked_at = (-1, -1)  # modification times of the runs' folder at the last two looks for new runs
         self.look_at = float("-inf")
         self.trouble = ""  # the last error, for the log
@@ -87,18 +88,18 @@ class Scheduler(Ledger):
             if taken is None:
                 break  # strictly in order: later, smaller runs must not starve it
             used += taken
+        started = len(self.started)
         for run in _head(self.store, IS_ELSEWHERE, elsewhere, PAGE_ELSEWHERE) if elsewhere else ():
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
+        self.is_starting = len(self.started) > started
         self._apply_refusals()
         return unfinished
 
     @property
     def is_idle_here(self) -> bool:
-        """Whether all started runs are remote, and none is being submitted: then longer pauses do not matter."""
-        is_submitting = any(executor.submissions.orders for executor in self.executors.elsewhere)
-        return (
-            bool(self.started) and not is_submitting and all(run.backend not in LOCAL_BACKENDS for run in self.started)
-        )
+        """Whether all started runs are remote, and none was started just now: then longer pauses do not matter."""
+        is_remote = all(run.backend not in LOCAL_BACKENDS for run in self.started)
+        return bool(self.started) and is_remote and not self.is_starting
 
     def _guarded(self, act: Callable[[Run], Answer], run: Run, otherwise: Answer) -> Answer:
         """Call `act` so that an error of one run does not block the others. Its state is read again afterwards."""
@@ -306,17 +307,13 @@ class Scheduler(Ledger):
             case Action.RESUME:
                 self._go_on(run, self.attempt_folder(run), decision.reason)
             case Action.RESTART:
-                self._keep_failure(run, now)
+                self.record_failure(run, now.failed)
                 self.indexers.finish(run)
                 self.change(run, Status.WARNING, decision.reason)
                 self.watched.pop(run.id, None)
             case Action.FAIL:
-                self._keep_failure(run, now)
+                self.record_failure(run, now.failed)
                 self.finish(run, Status.FAILED, decision.reason)
-
-    def _keep_failure(self, run: Run, now: AttemptOutcome) -> None:
-        if now.failed is not None:
-            self.store.put_fact(run.id, "failure", now.failed.as_fact(run.attempt))
 
     def _go_on(self, run: Run, attempt_folder: AttemptFolder, why: str) -> bool:
         """Continue with the next attempt, without a failure: the engine restarts the job, or its segment ended."""

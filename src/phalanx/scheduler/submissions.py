@@ -18,7 +18,8 @@ from phalanx.scheduler import submission_records
 from phalanx.scheduler.engine_view import EngineView
 from phalanx.scheduler.submission_records import SubmissionRecord
 
-AT_ONCE = 4  # submissions in progress
+AT_ONCE = 8  # submissions in progress
+ENOUGH = 2 * AT_ONCE  # submissions that keep the threads busy until the next pass
 MOST_ORDERS = 60  # submissions in progress, or about to begin
 COLLECT_S = 0.25  # how long a pass waits for submissions
 RETRY_S = 5.0
@@ -75,7 +76,7 @@ class Submissions:
         """The submissions that are over, by run. They may have raised an OSError. Waits until few submissions are left,
         but not for slow ones."""
         deadline = time.monotonic() + COLLECT_S
-        while len(running := self._running()) > AT_ONCE and (left_s := deadline - time.monotonic()) > 0:
+        while len(running := self._running()) > ENOUGH and (left_s := deadline - time.monotonic()) > 0:
             wait(running, left_s, return_when=FIRST_COMPLETED)
         done = {run_id: order.result for run_id, order in self.orders.items() if order.result.done()}
         for run_id, result in done.items():
