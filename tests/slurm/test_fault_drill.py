@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -68,7 +69,7 @@ class Drill:
         """A login node that is rebooted: all of our processes that are not in a job."""
         time.sleep(self.dice.uniform(0.0, 1.0))
         kill_schedulers(self.place)
-        for pid in submitting():
+        for pid in submitting(self.place):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -115,6 +116,16 @@ class Drill:
             self.touched.add(run)
             self.place.start("stop", run)
 
+    def lose_disk(self) -> None:
+        """On the login node, nothing of the home can be written for a moment; nodes go on."""
+        home = str(self.place.home)
+        subprocess.run(["mount", "--bind", home, home], check=True)
+        try:
+            subprocess.run(["mount", "-o", "remount,bind,ro", home], check=True)
+            time.sleep(self.dice.uniform(0.2, 2.0))
+        finally:
+            subprocess.run(["umount", "-l", home], check=True)
+
     def _job(self, *states: str) -> str:
         """A job of ours in one of these states."""
         rows = self.cluster.call("squeue", "-h", "-t", ",".join(states), "-o", "%A %j").stdout.splitlines()
@@ -128,7 +139,7 @@ class Drill:
     def kinds(self) -> list[Callable[[], None]]:
         return [
             *(self.kill_scheduler, self.kill_scheduler_and_command, self.freeze_controller, self.restart_controller),
-            *(self.lose_database, self.cut_node, self.requeue, self.preempt, self.cancel, self.stop),
+            *(self.lose_database, self.cut_node, self.lose_disk, self.requeue, self.preempt, self.cancel, self.stop),
         ]
 
     def run(self, faults: int) -> None:
@@ -174,12 +185,13 @@ class Drill:
             yield f"orphaned: {run} has no handle"
 
 
-def submitting() -> list[int]:
-    """All processes that submit a run of ours."""
+def submitting(place: SlurmPlace) -> list[int]:
+    """All processes that submit a run of this home."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
-            if b"--comment=phalanx:" in path.read_bytes():
+            words = path.read_bytes()
+            if b"--comment=phalanx:" in words and str(place.home).encode() in words:
                 found.append(int(path.parent.name))
     return found
 
