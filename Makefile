@@ -137,8 +137,9 @@ test-slurm: setup ## test on a real Slurm cluster started on this machine (root,
 	$(if $(SMOKE),,$(PYTHON) scripts/environments.py torch tensorflow)
 	$(SLURM) tests/slurm --ignore=tests/slurm/test_faults.py $(SMOKED)
 
-chaos-slurm: setup ## break nodes, networks and controllers of that cluster, and check that every status is true
+chaos-slurm: setup ## break nodes, networks and controllers of that cluster, then drill PHALANX_FAULTS=100 faults
 	$(SLURM) tests/slurm/test_faults.py
+	PHALANX_FAULTS=$${PHALANX_FAULTS:-100} $(SLURM) -s tests/slurm/test_fault_drill.py
 
 slurm: setup ## start a Slurm cluster to try things on; `make slurm-down` removes it
 	@$(BIN)/python scripts/slurm_cluster.py up

@@ -157,6 +157,7 @@ def test_stop_waits_for_a_submission_of_this_scheduler(cluster: Cluster) -> None
 def test_a_run_that_was_not_submitted_stops_at_once_while_the_engine_hangs(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(submissions, "AT_ONCE", 4)
     monkeypatch.setattr(submissions, "MOST_ORDERS", 8)
     runs = [cluster.submit() for _ in range(12)]
     cluster.executor.view.ask()

@@ -48,7 +48,7 @@ def has_run_once(place: SlurmPlace, run: str) -> None:
     assert handle_of(place, run) is not None
 
 
-def submitting(place: SlurmPlace, run: str) -> list[int]:
+def submitting(run: str) -> list[int]:
     """The processes that submit a run."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
@@ -97,11 +97,11 @@ def test_a_run_that_is_stopped_while_the_controller_hangs_leaves_no_job(place: S
     place.cluster.freeze_controller()
     try:
         runs = [submit(place, "sleep 300") for _ in range(2)]
-        wait_for(lambda: all(submitting(place, run) for run in runs))
+        wait_for(lambda: all(submitting(run) for run in runs))
         kill_schedulers(place)
         stops = [place.start("stop", run) for run in runs]
         wait_for(lambda: "has not ended" in json.dumps(see(place, runs[0])))
-        for pid in submitting(place, runs[1]):  # its command is gone, too
+        for pid in submitting(runs[1]):  # its command is gone, too
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     finally:
