@@ -157,7 +157,10 @@ class Synced:
             self._conclude(*verdict)
         if self.status != before:
             gone = {key: None for key in before if key not in self.status}
-            self.controller.jobs.patch(f"{_path(self.job)}/status", {"status": {**self.status, **gone}})
+            same = {"uid": self.meta["uid"]}  # a job of the same name may have taken its place
+            self.controller.jobs.patch(
+                f"{_path(self.job)}/status", {"metadata": same, "status": {**self.status, **gone}}
+            )
         self.controller.free(counted)
 
     # what it comes to
