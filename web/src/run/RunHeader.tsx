@@ -5,6 +5,7 @@ import { type KeyboardEvent, type ReactNode, useState } from "react";
 import { apiPath, patch, type RunRow } from "../api";
 import { ago, durationText, elapsedSeconds, runTitle, timestamp } from "../format";
 import { Link } from "../router";
+import { isDone } from "../types";
 import { CopyButton, StatusMark } from "../ui";
 import { useNow } from "../ui/hooks";
 import { Actions, notifyError } from "./Actions";
@@ -30,7 +31,7 @@ export function RunHeader({ context }: { context: RunContext }): ReactNode {
       </div>
       <div className="run-state">
         <StatusMark status={run.status} />
-        <span className="run-reason">{run.waits_for && !run.started_at ? run.waits_for : run.reason}</span>
+        <span className="run-reason">{(!isDone(run.status) && run.waits_for) || run.reason}</span>
       </div>
       <div className="run-about">
         <Facts context={context} />
