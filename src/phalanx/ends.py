@@ -23,7 +23,7 @@ class Cause(str, Enum):  # noqa: UP042 - Python 3.8
     ERROR = "error"  # it failed by itself: an exit code, a signal
     MEMORY = "memory"  # killed because it used more memory than it may
     TIMEOUT = "timeout"  # ended by a time limit
-    STOPPED = "stopped"  # somebody asked for it
+    STOPPED = "stopped"  # on request
     LOST = "lost"  # its agent, its node or its job is gone
     MEETING = "meeting"  # it could not reach the other replicas
     STALLED = "stalled"  # no replica did anything any more

@@ -211,7 +211,7 @@ def kill_descendants(patience_s: float = 5.0) -> None:
 
 
 def find_marked(marks: Iterable[tuple[str, str]]) -> set[int]:
-    """Processes of this user whose environment has one of NAME=value: what a run left behind, whatever its parent
+    """Processes of this user whose environment has one of NAME=value: what a run left behind, with any parent
     is."""
     wanted = {f"{name}={value}".encode() for name, value in marks}
     mine = os.getuid()

@@ -2,7 +2,7 @@
 
 RequestRefused(CallError)       the server said no; `status` and `hint` are its own
 └── NotFound                    there is no such thing
-ServerUnreachable(SystemFault)  nobody answers, or cannot now; transient
+ServerUnreachable(SystemFault)  no answer, or not now; transient
 """
 
 from __future__ import annotations

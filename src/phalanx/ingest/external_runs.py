@@ -91,7 +91,7 @@ def adopt(home: Home, store: Store, run_id: str) -> Run:
 
 
 def finish(home: Home, run_id: str, status: str, reason: str, at: float | None = None) -> None:
-    """Say how such a run ended; whoever schedules settles it. The first word counts. Raises SystemFault."""
+    """Record how such a run ended; the scheduler concludes it. The first record counts. Raises SystemFault."""
     folder = home.run(run_id)
     attempt = external_folder.attempt_folder(str(folder.path))
     try:

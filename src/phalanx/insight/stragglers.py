@@ -48,7 +48,7 @@ def lag_of(behind: int, front: int) -> Lag:
 
 
 def progress_of(steps: Mapping[str, ReplicaStep], running: Container[str]) -> RunProgress:
-    """`running` are the replicas that can be stragglers: one that has ended is behind, but holds up nobody."""
+    """`running` are the replicas that can be stragglers: one that has ended is behind, but delays no other."""
     if not steps:
         return RunProgress(None, None, {})
     front = max(step.step for step in steps.values())

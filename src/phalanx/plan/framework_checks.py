@@ -13,7 +13,7 @@ Fault = tuple[str, str, str]  # path, message, suggestion
 
 
 def wired_as(framework: str | None, backend: str | None) -> str | None:
-    """The framework that decides the wiring: MPI with `backend: mpi`, whatever framework the ranks use."""
+    """The framework that decides the wiring: MPI with `backend: mpi`, for any framework of the ranks."""
     return "mpi" if backend == "mpi" else framework
 
 

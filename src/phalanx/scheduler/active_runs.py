@@ -48,7 +48,7 @@ class AttemptOutcome(NamedTuple):
         failed = autopsy.first_failure(plan, ends)
         goes_on = failed is None and not finished and any(end.cause == Cause.SEGMENT for end in ends.values())
         if failed is None and not (is_stopping or finished or goes_on):
-            failed = autopsy.first_failure(plan, ends, of=(Cause.STOPPED,))  # somebody else stopped its agent
+            failed = autopsy.first_failure(plan, ends, of=(Cause.STOPPED,))  # its agent was stopped from outside
         states = {observed.state for observed in seen.values()}
         is_running = ReplicaPhase.RUNNING in states
         has_run = is_running or any(end.started_at is not None for end in ends.values())

@@ -109,7 +109,7 @@ def _in_background(call: Callable[[], Answer]) -> Future[Answer]:
     def run() -> None:
         try:
             answer.set_result(call())
-        except BaseException as fault:  # noqa: BLE001 - raised by whoever reads the answer
+        except BaseException as fault:  # noqa: BLE001 - raised where the answer is read
             answer.set_exception(fault)
 
     Thread(target=run, daemon=True).start()

@@ -12,7 +12,7 @@ from phalanx.spec.model import Spec, thaw_written
 from phalanx.spec.scalars import WrittenBool, WrittenFloat, WrittenInt, WrittenNull, WrittenScalar, resolve_plain
 from phalanx.spec.schema import sections
 
-_EXPONENT = re.compile(r"[-+]?[0-9][0-9_.]*[eE][-+]?[0-9]+\Z")  # a number in YAML 1.2, whatever its length
+_EXPONENT = re.compile(r"[-+]?[0-9][0-9_.]*[eE][-+]?[0-9]+\Z")  # a number in YAML 1.2, of any length
 _BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 

@@ -328,7 +328,7 @@ class Recorder:
 
 def _put_away(descriptor: int) -> None:
     """Close a file, but keep its descriptor for a while, connected to nothing: another thread may be about to write to
-    it, and would do so into whatever the training opens next. Raises OSError."""
+    it, possibly into a file that the training opens next. Raises OSError."""
     now = time.monotonic()
     while _away and (len(_away) >= MOST_AWAY or _away[0][0] < now - AWAY_S):
         os.close(_away.popleft()[1])

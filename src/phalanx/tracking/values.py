@@ -160,7 +160,7 @@ def later(value: Any) -> Callable[[], Any] | None:
 
 def as_json(value: Any, most: int = LARGEST) -> Any:
     """The closest JSON value; text for everything else. NaN and infinities stay numbers. Raises NotANumber for what is
-    larger than `most` bytes, and whatever the value's own code raises."""
+    larger than `most` bytes, and any exception of the value's own code."""
     return Conversion(most).of(value)
 
 

@@ -79,7 +79,7 @@ def plain(text: str) -> str:
 
 
 def json_line(line: LogLine, **more: Any) -> str:
-    """ASCII alone, because what a program printed may hold whatever a terminal obeys."""
+    """ASCII only: the output of a program may contain control sequences of terminals."""
     return json.dumps(
         {
             "at": datetime.fromtimestamp(line.at, UTC).isoformat(),
