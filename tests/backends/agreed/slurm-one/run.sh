@@ -35,7 +35,7 @@ attempt=$("${agent[@]}" "$here/job/attempt-$first.json" --claim "${2:-by-hand}")
 [ -n "$attempt" ] || exit 0
 agent+=("$here/job/attempt-$attempt.json")
 mkdir -p "$here/outputs" "$here/replicas" || fail "cannot write in '$here'"
-# What sbatch was told is not what a step of several components shall be told.
+# The options of sbatch must not apply to a step of several components.
 unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_NTASKS_PER_NODE SLURM_EXPORT_ENV
 where=$here/job/attempt-$attempt.where
 step() { # tries again while the controller is away: then no rank has started
@@ -45,8 +45,8 @@ step() { # tries again while the controller is away: then no rank has started
       start "$@" 2>&1 >&3 3>&- | (trap '' TERM && exec tee "$where.err" >&2)
       code=${PIPESTATUS[0]}
     } 3>&1
-    [ "$code" -ne 0 ] && [ "$SECONDS" -lt "$until" ] && grep -Eq 'Unable to (create step|confirm allocation).*: (Unable to contact|Socket timed out|Zero Bytes|Connection refused|Transport endpoint|Communication connection|Unexpected message|Slurm backup)' "$where.err" &&
-      ! compgen -G "$here/replicas/*/attempt-$attempt/agent.json" >/dev/null || break
+    if [ "$code" -eq 0 ] || [ "$SECONDS" -ge "$until" ] || compgen -G "$here/replicas/*/attempt-$attempt/agent.json" >/dev/null; then break; fi
+    grep -Eq 'Unable to (create step|confirm allocation).*: (Unable to contact|Socket timed out|Zero Bytes|Connection refused|Transport endpoint|Communication connection|Unexpected message|Slurm backup)' "$where.err" || break
     sleep 5
   done
   rm -f "$where.err"
