@@ -208,7 +208,7 @@ def _directives(plan: Plan, parts: list[Component], site: Site | None) -> Iterat
     yield f"#SBATCH --job-name={_word(plan.name or plan.run_id)}"
     yield f"#SBATCH --comment=phalanx:{_word(plan.run_id)}"
     yield "#SBATCH --open-mode=append"
-    if slurm.segment_s is not None or plan.max_restarts:
+    if (slurm.segment_s is not None or plan.max_restarts) and not {"requeue", "no-requeue"} & own.keys():
         yield "#SBATCH --requeue"
     for number, part in enumerate(parts):
         if number:
@@ -281,7 +281,7 @@ def _word(text: str) -> str:
 
 def _checked(name: str, value: str) -> str:
     """Check again what the reader of the file has checked: an invalid value would inject text into the script."""
-    if not re.fullmatch(r"[\w.,@%+:=/&|*()\[\]!-]*", value):
+    if not re.fullmatch(r"[\w.,@%+:=/&|?*()\[\]!-]*", value):
         raise CallError(f"{value[:60]!r} is not a valid value of --{name}")
     return value
 
