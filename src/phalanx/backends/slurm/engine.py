@@ -22,6 +22,7 @@ from phalanx.errors import CallError
 
 PATIENCE_S = 60.0  # timeout of a command: a busy controller is slow
 RECORDS_PATIENCE_S = 20.0
+TEST_PATIENCE_S = 10.0
 MOST_IDS = 500  # in one call
 RECALL_DAYS = 30
 COMMANDS = ("sbatch", "squeue", "scancel")  # required to submit and observe jobs
@@ -41,6 +42,24 @@ class SlurmEngine(Engine):
                     f"`{command}` is not on the PATH of {socket.gethostname()}: run this on a login node of the "
                     "cluster, or render the job with `phalanx plan --on slurm -o job` and submit it there"
                 )
+
+    def test_submission(self, script: str, environment: Mapping[str, str]) -> str | None:
+        """Ask Slurm whether it would accept a job, without submitting it. Returns None, or why it cannot say so now.
+        Raises EngineUnavailable and JobRejected."""
+        variables = _outside_of_jobs(environment)
+        try:
+            _call(["sbatch", "--test-only"], variables, TEST_PATIENCE_S, script)
+        except JobRejected as fault:
+            if not states.is_for_want_of_nodes(str(fault)):
+                raise
+            # It says the same of a request that no node can ever hold, and of one whose nodes are down.
+            away = states.unavailable_nodes(
+                _call(["sinfo", "-h", "-o", states.NODES_FORMAT], variables, TEST_PATIENCE_S)
+            )
+            if not away:
+                raise
+            return f"Slurm cannot start the job now ({fault}); unavailable are {away}"
+        return None
 
     def submit(  # noqa: PLR0913
         self,
@@ -151,13 +170,18 @@ def _outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith("SLURM_") or name in kept}
 
 
-def _call(command: list[str], environment: Mapping[str, str] | None = None, patience_s: float = PATIENCE_S) -> str:
-    """The output of a command. Raises EngineUnavailable and JobRejected."""
+def _call(
+    command: list[str],
+    environment: Mapping[str, str] | None = None,
+    patience_s: float = PATIENCE_S,
+    script: str = "",
+) -> str:
+    """The output of a command, with `script` as its input. Raises EngineUnavailable and JobRejected."""
     try:
         done = subprocess.run(
             command,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            input=script.encode(),
             capture_output=True,
             timeout=patience_s,
             check=False,

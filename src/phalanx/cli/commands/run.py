@@ -24,7 +24,7 @@ from phalanx.errors import CallError
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher priorities leave the queue first.")
 @click.option("--timeout", metavar="TIME", help='Stop the run after this time: seconds, or "90m", "1d12h".')
 @click.option("--strict", is_flag=True, help="Fail if the run requests more than this machine has.")
-@click.option("--unchecked", is_flag=True, help="Submit even if the site profile predicts a rejection.")
+@click.option("--unchecked", is_flag=True, help="Submit even if the site profile or sbatch predicts a rejection.")
 @click.option("--snapshot", is_flag=True, help="Run from a copy of the code, so that later edits do not affect it.")
 @click.option("--build", is_flag=True, help="Run the file's build steps in a virtual environment, which is reused.")
 @click.option("-d", "--detach", is_flag=True, help="Queue the run, print its id and exit.")
@@ -61,7 +61,7 @@ def command(
     continues; `phalanx ps` lists it. The exit code is that of the run.
 
     Fails at once, without queueing, if the cluster cannot be reached from this machine (no `sbatch`, no kubeconfig,
-    no response).
+    no response), or if sbatch refuses the job.
 
     With PHALANX_SERVER set, or after `phalanx login`, the server runs the file. The current folder is uploaded,
     except files matched by .polyaxonignore and .gitignore.
