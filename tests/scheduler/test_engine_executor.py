@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +79,9 @@ class Cluster:
         self.works, self.engine = works, ScriptedEngine()
         self.scheduler = self.new_scheduler()
 
-    def new_scheduler(self) -> Scheduler:
+    def new_scheduler(self, clock: Callable[[], float] = time.time) -> Scheduler:
         """As whoever comes after one that was killed."""
-        scheduler = Scheduler(self.works.home, self.works.store)
+        scheduler = Scheduler(self.works.home, self.works.store, clock=clock)
         scheduler.executors.known = [("slurm", None, EngineExecutor(self.engine))]
         return scheduler
 
@@ -102,10 +102,10 @@ class Cluster:
     def became(self, handle: str, state: str, why: str = "", cause: str = "lost") -> None:
         self.engine.jobs[handle] = self.engine.jobs[handle]._replace(state=state, why=why, cause=Cause(cause))
 
-    def facts(self, run_id: str, handle: str, attempt: int = 1) -> None:
+    def facts(self, run_id: str, handle: str, attempt: int = 1, **more: float) -> None:
         """The job says that it has begun an attempt."""
         path = self.works.run_folder(run_id).path / "job" / f"attempt-{attempt}.json"
-        path.write_text(json.dumps({"job": handle, "attempt": attempt, "first": 1}))
+        path.write_text(json.dumps({"job": handle, "attempt": attempt, "first": 1, **more}))
 
     def agent(self, run_id: str, attempt: int = 1) -> Path:
         folder = self.works.place(run_id, attempt=attempt)
@@ -113,11 +113,12 @@ class Cluster:
         (folder / "agent.json").write_text("{}")
         return folder
 
-    def end(self, run_id: str, cause: str, attempt: int = 1, message: str = "") -> None:
+    def end(self, run_id: str, cause: str, attempt: int = 1, message: str = "", **more: Any) -> None:
         folder = self.agent(run_id, attempt)
         now = time.time()
         end: dict[str, Any] = {"cause": cause, "message": message or cause, "started_at": now, "ended_at": now}
-        (folder / "end.json").write_text(json.dumps({**end, "code": 0 if cause == "finished" else 1, "signal": None}))
+        code = 0 if cause == "finished" else 1
+        (folder / "end.json").write_text(json.dumps({**end, "code": code, "signal": None, **more}))
 
 
 @pytest.fixture(name="cluster")
@@ -301,6 +302,41 @@ def test_agents_that_were_told_to_end_do_not_know_why(  # noqa: PLR0917
     cluster.turn()
     assert cluster.run(run).status == status
     assert cluster.run(run).reason.startswith(reason)
+
+
+@pytest.mark.parametrize(("code", "number"), [(137, None), (None, 9)])
+def test_the_engine_knows_that_a_killed_command_ran_out_of_memory(
+    cluster: Cluster, code: int | None, number: int | None
+) -> None:
+    """A command under a shell ends with an exit code."""
+    run = cluster.submit()
+    cluster.turn()
+    cluster.became("slurm:1", RUNNING)
+    cluster.facts(run, "slurm:1")
+    cluster.end(run, "error", message="exit code 137", code=code, signal=number)
+    cluster.turn()
+    cluster.became("slurm:1", ENDED, "killed by Slurm for memory", "memory")
+    cluster.turn()
+    assert cluster.run(run).status == "failed"
+    reason = "master-0: killed by Slurm for memory; request more memory: `environment.resources.memory`"
+    assert cluster.run(run).reason.startswith(reason)
+
+
+def test_the_time_that_a_scheduler_was_away_is_no_time_of_the_run(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    now = time.time()
+    cluster.became("slurm:1", RUNNING)
+    cluster.facts(run, "slurm:1", began_at=now + 1)
+    cluster.end(run, "finished", ended_at=now + 3)
+    cluster.scheduler = cluster.new_scheduler(clock=lambda: now + 1000)
+    cluster.became("slurm:1", ENDED, "finished", "finished")
+    cluster.turn()
+    done = cluster.run(run)
+    assert done.status == "succeeded"
+    assert done.started_at is not None
+    assert done.finished_at is not None
+    assert (done.finished_at - done.started_at).total_seconds() == pytest.approx(2, abs=0.01)
 
 
 def test_a_job_that_its_engine_has_forgotten_has_ended(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,7 +170,7 @@ def gather(plan: StoredPlan, facts_file: str, first: int, lines: Iterable[str]) 
     names = [*plan.order, *(replica.name for replica in plan.replicas if replica.role == LAUNCHER)]
     interfaces = {rank["interface"] for rank in ranks}
     shared = plan.interface or (interfaces.pop() if len(interfaces) == 1 else "")
-    left_s = time_left()
+    left_s, limit_s = time_left()
     facts: dict[str, Any] = {
         "attempt": attempt,
         "first": first,
@@ -178,6 +178,7 @@ def gather(plan: StoredPlan, facts_file: str, first: int, lines: Iterable[str]) 
         "began_at": time.time(),
         "spent_s": _spent(plan, facts_file, first, attempt),
         "ends_at": None if left_s is None else time.time() + left_s,
+        "limit_s": limit_s,
         "host": {**{name: rank["address"] for name, rank in found.items()}, "*": ranks[0]["address"]},
         "node": {name: rank["host"] for name, rank in found.items()},
         "port": {name: found[name]["port"] if name in found else ranks[0]["port"] for name in names},
@@ -253,17 +254,18 @@ def _spent(plan: StoredPlan, facts_file: str, first: int, attempt: int) -> float
     return spent
 
 
-def time_left() -> float | None:
-    """Time left for this job in Slurm; None when unknown."""
+def time_left() -> tuple[float | None, float | None]:
+    """Time left for this job in Slurm, and its time limit; None when unknown."""
     job = os.environ.get("SLURM_JOB_ID", "")
     try:
         answer = subprocess.run(
-            ["squeue", "-h", "-j", job, "-o", "%L"],
+            ["squeue", "-h", "-j", job, "-o", "%L|%l"],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
-        return None
-    return seconds_left(answer.stdout.decode().split("\n")[0].strip())
+        return None, None
+    left, _, limit = answer.stdout.decode().split("\n")[0].partition("|")
+    return seconds_left(left.strip()), seconds_left(limit.strip())
 
 
 def seconds_left(text: str) -> float | None:

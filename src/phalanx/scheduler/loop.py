@@ -274,7 +274,7 @@ class Scheduler(Ledger):
             return False
         watched = self.watched[run.id]
         if now.failed is not None and not now.is_finished and stop is None:
-            if now.failed.end.cause == Cause.STOPPED:
+            if now.failed.end.cause == Cause.STOPPED or verdict.cause == Cause.MEMORY:
                 seen = active_runs.apply_verdict(seen, verdict)
                 now = now._replace(failed=AttemptOutcome.of(watched.plan, seen, is_stopping=False).failed)
             active_runs.save_replicas(self.store, watched, run, seen, now.failed)

@@ -70,7 +70,7 @@ _REASONS = {
     "AssocGrpGRESMinutes": "the account has used up its GPU time",
     "PartitionNodeLimit": "it requests more nodes than the partition allows: it will never start",
     "PartitionTimeLimit": "it requests more time than the partition allows: it will never start",
-    "PartitionConfig": "the partition has no node that is large enough: it will never start",
+    "PartitionConfig": "it exceeds what the partition allows or has (time, nodes, CPUs, memory): it will never start",
     "PartitionDown": "the partition is down",
     "PartitionInactive": "the partition is inactive",
     "ReqNodeNotAvail": "a node that it needs is not available, or reserved for maintenance",
