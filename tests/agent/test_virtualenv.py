@@ -33,7 +33,9 @@ def test_packages_come_from_the_wheelhouse_into_a_place_of_the_node(wheels: Path
     (tmp_path / "requirements.txt").write_text(f"{NAME}\n")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    prepared = prepare(asked, str(scratch), None, str(tmp_path))
+    steps: list[str] = []
+    prepared = prepare(asked, str(scratch), None, str(tmp_path), steps.append)
+    assert steps == ["creating a virtual environment", "pip install requirements.txt", "echo made > made"]
     python = Path(prepared.variables["VIRTUAL_ENV"]) / "bin" / "python"
     answer = subprocess.run([python, "-c", f"import {NAME}; print({NAME}.VALUE)"], capture_output=True, check=True)
     assert answer.stdout == b"42\n"

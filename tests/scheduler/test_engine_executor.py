@@ -249,6 +249,20 @@ def test_a_job_that_is_started_again_is_the_next_attempt(cluster: Cluster) -> No
     assert cluster.run(run).status == "succeeded"
 
 
+def test_what_the_nodes_do_before_a_run_starts_is_reported(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    cluster.became("slurm:1", RUNNING)
+    (cluster.works.run_folder(run).path / "job" / "attempt-1.progress").write_text("pip install tiny")
+    cluster.turn()
+    assert cluster.works.store.facts(run)["waiting"]["why"] == "slurm:1 prepares its nodes: pip install tiny"
+    cluster.facts(run, "slurm:1")
+    cluster.agent(run)
+    cluster.turn()
+    assert cluster.run(run).status == "running"
+    assert cluster.works.store.facts(run).get("waiting") is None
+
+
 def test_it_is_also_seen_when_nobody_looked_meanwhile(cluster: Cluster) -> None:
     run = cluster.submit()
     cluster.turn()

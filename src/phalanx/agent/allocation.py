@@ -16,7 +16,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from phalanx import run_paths
@@ -31,6 +31,7 @@ from phalanx.stored_plan import StoredPlan
 PORTS = range(20_000, 32_000)  # below the kernel's ephemeral ports
 PORTS_APART = 256  # ranks per node: each searches a disjoint set of ports
 GRACE_S = 10.0
+MOST_WORDS = 200  # of a step, in characters
 HANDLE = "slurm"
 ONLY_ITSELF = ("127.0.0.1", "127.0.1.1")  # what a node's own name often resolves to on the node itself
 _SIOCGIFADDR = 0x8915
@@ -44,7 +45,9 @@ def report_host(plan: StoredPlan, facts_file: str) -> int:
     host = host_here()
     address = address_of(host)
     try:
-        prepared = virtualenv.prepare(plan.python, _scratch(plan), _archive(facts_file), os.getcwd())
+        prepared = virtualenv.prepare(
+            plan.python, _scratch(plan), _archive(facts_file), os.getcwd(), _teller(facts_file)
+        )
     except VirtualenvError as fault:
         print(f"phalanx: {name} on {host}: {fault}", *fault.lines, sep="\n", file=sys.stderr, flush=True)
         _give_up(name, facts_file, f"{host} could not be prepared: {fault}", fault.lines)
@@ -64,6 +67,20 @@ def report_host(plan: StoredPlan, facts_file: str) -> int:
     }
     print(json.dumps(line), flush=True)
     return 0
+
+
+def _teller(facts_file: str) -> Callable[[str], None]:
+    """Writes what this node does to a file that users see; only the first node does."""
+    path = os.path.join(_run_folder(facts_file), run_paths.progress_file(attempt_of(facts_file)))
+
+    def tell(text: str) -> None:
+        if os.environ.get("SLURM_NODEID", "0") == "0":
+            try:
+                write_atomic(path, text[:MOST_WORDS].encode())
+            except OSError:
+                pass  # it only informs
+
+    return tell
 
 
 def _scratch(plan: StoredPlan) -> str:

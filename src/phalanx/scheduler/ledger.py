@@ -106,7 +106,7 @@ class Ledger:
         self.watched.pop(run.id, None)
 
     def _time_elsewhere(self, run: Run, status: Status) -> float | None:
-        """When a run that is tracked, or runs on an engine, started or ended there. The scheduler may notice much later,
+        """When a run that is tracked, or runs on an engine, started or ended there. The scheduler may notice later,
         for example after its machine was down. None: now."""
         if run.backend == OUTSIDE and status in DONE:
             place = AttemptFolder(self.home.run(run.id).path, run.id, run.attempt, (REPLICA,))
