@@ -67,6 +67,19 @@ def test_an_existing_environment_is_used_as_it_is(tmp_path: Path, monkeypatch: p
         prepare({"venv": "/no/such"}, "/nowhere", None, "/")
 
 
+def test_a_container_sees_the_folder_of_its_run_and_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, image = tmp_path / "apptainer", tmp_path / "a.sif"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    image.touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    before = prepare({"image": str(image)}, "/nowhere", None, "/code").before
+    words = [str(program), "exec", "--nv", "--pwd", "/code", "--bind", "/code"]
+    assert virtualenv.with_folder(before, "/runs/r1") == [*words, "--bind", "/runs/r1", str(image)]
+    assert virtualenv.with_folder([], "/runs/r1") == []
+
+
 def test_an_image_needs_apptainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(VirtualenvError, match="requires apptainer"):

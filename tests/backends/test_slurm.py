@@ -205,6 +205,25 @@ def test_names_are_harmless_words_in_the_script(name: str, run_id: str) -> None:
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
 
 
+def test_modules_are_found_where_a_first_file_does_not_define_them(tmp_path: Path) -> None:
+    """A removed package leaves a file in /etc/profile.d; some end with an error after they defined the command."""
+    script = rendered(distributed("pytorch", python={"modules": ["tool/1.0"]})).files["run.sh"]
+    begin = script.index("if ! type module")
+    part = script[begin : script.index("python=\n", begin)]
+    for name, text in (("lmod", "true"), ("tcl", "module() { echo module $*; }; false")):
+        (tmp_path / name / "init").mkdir(parents=True)
+        (tmp_path / name / "init" / "bash").write_text(text)
+    done = subprocess.run(
+        ["bash"],
+        input=f"fail() {{ echo failed: $*; exit 1; }}\n{part}",
+        env={"PATH": "/usr/bin:/bin", "LMOD_PKG": str(tmp_path / "lmod"), "MODULESHOME": str(tmp_path / "tcl")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "module load tool/1.0\n"
+
+
 BAD = "a b,a'b,a\"b,$(touch pwned),a`b`,a;b,a#b,a\\b,é\u2028"
 
 

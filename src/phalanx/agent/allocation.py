@@ -62,7 +62,7 @@ def report_host(plan: StoredPlan, facts_file: str) -> int:
         "gpus": [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu],
         "variables": {key: value for key, value in prepared.variables.items() if key != "PATH"},
         "path": prepared.variables.get("PATH", "").partition(os.pathsep)[0],
-        "before": prepared.before,
+        "before": virtualenv.with_folder(prepared.before, _run_folder(facts_file)),
         "packages": prepared.packages if place == 0 else [],
     }
     print(json.dumps(line), flush=True)

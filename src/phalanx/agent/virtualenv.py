@@ -94,7 +94,13 @@ def _container(image: str, working: str) -> list[str]:
         raise VirtualenvError("`environment.python.image` requires apptainer, which is not on this node's PATH", [])
     if not os.path.exists(image):
         raise VirtualenvError(f"`environment.python.image`: {image} does not exist on this node", [])
-    return [program, "exec", "--pwd", working, "--bind", working, image]
+    gpus = ["--nv"] if os.environ.get("CUDA_VISIBLE_DEVICES") else []
+    return [program, "exec", *gpus, "--pwd", working, "--bind", working, image]
+
+
+def with_folder(before: list[str], folder: str) -> list[str]:
+    """The prefix of a command in a container, with another folder of the node visible there."""
+    return [*before[:-1], "--bind", folder, before[-1]] if before else []
 
 
 def _key(asked: Mapping[str, Any], *more: str) -> str:

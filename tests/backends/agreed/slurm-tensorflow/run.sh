@@ -41,7 +41,8 @@ attempt=$first # a job that Slurm starts again is the next attempt; it does not 
 while [ -e "$here/job/attempt-$attempt.json" ]; do attempt=$((attempt + 1)); done
 if ! type module >/dev/null 2>&1; then
   for found in "${LMOD_PKG:-}/init/bash" "${MODULESHOME:-}/init/bash" /etc/profile.d/{*modules,lmod}.sh; do
-    [ -f "$found" ] && . "$found" && break
+    [ -f "$found" ] && . "$found" 2>/dev/null
+    type module >/dev/null 2>&1 && break
   done
 fi
 type module >/dev/null 2>&1 || fail "this node has no modules, and the file asks for some"
