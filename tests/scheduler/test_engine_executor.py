@@ -20,6 +20,7 @@ from phalanx.scheduler.loop import Scheduler
 from phalanx.store import Run
 from phalanx.store.statuses import Status
 from phalanx.submission.submit import submit
+from tests.agent.running import wait_for
 from tests.scheduler.working import Works
 from tests.submission.samples import submission_of
 
@@ -393,6 +394,26 @@ def test_a_job_that_could_not_even_say_why_is_told(cluster: Cluster) -> None:
     cluster.became("slurm:1", ENDED, "the job failed")
     cluster.turn()
     assert "it could not write to" in cluster.run(run).reason
+
+
+def test_a_run_that_waits_is_looked_at_soon_after_its_job_was_cancelled(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    monkeypatch.setattr(engine_executor, "WAITING_LOOK_S", 1000.0)
+    monkeypatch.setattr(cluster.engine, "slowest_poll_s", 1000.0)
+    cluster.turn()
+    cluster.works.run_folder(run).ask_to_stop("stopped by its user")
+    cluster.turn()
+    assert cluster.engine.cancelled == ["slurm:1"]
+    cluster.became("slurm:1", ENDED, "the job was cancelled by ana", "stopped")
+
+    def is_stopped() -> bool:
+        cluster.turn()
+        return cluster.run(run).status == "stopped"
+
+    wait_for(is_stopped)
 
 
 def test_a_run_that_waits_is_stopped_by_cancelling_its_job(cluster: Cluster) -> None:
