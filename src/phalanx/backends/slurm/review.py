@@ -14,6 +14,7 @@ from phalanx.errors import CallError
 from phalanx.plan.model import Plan
 from phalanx.sites.checks import ADVICE, ERROR, SiteFinding, check, home_finding
 from phalanx.sites.directive_checks import directive_findings
+from phalanx.sites.gpu_checks import idle_gpus
 from phalanx.sites.model import Site
 from phalanx.sites.profile_search import locate
 from phalanx.sites.wheelhouse_checks import wheelhouse_findings
@@ -76,6 +77,7 @@ def review(
 
 def _findings(plan: Plan, site: Site | None, environment: Mapping[str, str]) -> Iterator[SiteFinding]:
     yield from directive_findings(plan, site)
+    yield from idle_gpus(plan, site)
     if site is not None:
         yield from check(plan, site, environment)
     yield from wheelhouse_findings(plan.python, [*map(expand, plan.python.wheelhouse)], site, environment)
