@@ -76,6 +76,11 @@ def nodes_file(attempt: int | str) -> str:
     return _job_file(attempt, "where")
 
 
+def progress_file(attempt: int | str) -> str:
+    """What the first node of a Slurm job does before an attempt starts, in words."""
+    return _job_file(attempt, "progress")
+
+
 def packages_file(attempt: int | str) -> str:
     """The packages that are installed on each node."""
     return _job_file(attempt, "packages.json")

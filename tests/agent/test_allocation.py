@@ -221,6 +221,33 @@ def test_every_rank_finds_its_replica_by_its_place_in_the_order(tmp_path: Path) 
         assert (tmp_path / "replicas" / name / "attempt-1" / "log").read_text() == f"{name} {rank}\n"
 
 
+@pytest.mark.parametrize(
+    ("environment", "threads"),
+    [({}, "6"), ({"resources": {"cpu": {"requests": 3}}}, "3"), ({"env_vars": {"OMP_NUM_THREADS": "2"}}, "2")],
+)
+def test_threads_follow_the_allocation_unless_the_file_says_more(
+    tmp_path: Path, environment: dict[str, Any], threads: str
+) -> None:
+    placed = Placed(tmp_path, "echo $OMP_NUM_THREADS", replicas={"n_workers": 0}, **environment)
+    placed.gather({"master-0": {**HERE, "port": 21800}})
+    rank = agent(placed, "--as-rank", SLURM_PROCID="0", SLURM_CPUS_PER_TASK="6")
+    assert rank.wait(60) == 0
+    assert (tmp_path / "replicas" / "master-0" / "attempt-1" / "log").read_text() == f"{threads}\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "times"),
+    [("9:30|10:00", (570.0, 600.0)), ("UNLIMITED|UNLIMITED", (None, None)), ("1:00", (60.0, None)), ("", (None, None))],
+)
+def test_the_time_of_a_job_is_what_slurm_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, times: tuple[float | None, float | None]
+) -> None:
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho '{answer}'\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert allocation.time_left() == times
+
+
 def test_servers_end_when_those_they_serve_have(tmp_path: Path) -> None:
     command = "[ $PHALANX_ROLE = ps ] && sleep 1000; echo done"
     placed = Placed(tmp_path, command, framework="plain", replicas={"n_workers": 0, "n_ps": 1})

@@ -47,6 +47,22 @@ def test_the_time_of_earlier_segments_counts() -> None:
     assert limits_of(StoredPlan(), {}) == TimeLimits()
 
 
+@pytest.mark.parametrize(
+    ("timeout_s", "facts", "words"),
+    [
+        (600.0, {"limit_s": 60.0}, "the time limit of its job, 60 s"),
+        (None, {"limit_s": 60.0}, "the time limit of its job, 60 s"),
+        (95.0, {"limit_s": 120.0}, "its time limit of 95 s"),
+        (600.0, {"limit_s": 600.0}, "its time limit of 600 s"),
+        (600.0, {}, "its time limit of 600 s"),
+        (None, {}, "the time limit of its job"),
+    ],
+)
+def test_the_limit_that_ends_a_replica_is_named(timeout_s: float | None, facts: dict[str, float], words: str) -> None:
+    """Variables and directives can make the job shorter than the file does."""
+    assert limits_of(StoredPlan(timeout_s=timeout_s), facts).words == words
+
+
 SAVER = "trap 'echo saved; exit 85' {number}; while :; do sleep 0.05; done"
 
 

@@ -33,7 +33,9 @@ def test_packages_come_from_the_wheelhouse_into_a_place_of_the_node(wheels: Path
     (tmp_path / "requirements.txt").write_text(f"{NAME}\n")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    prepared = prepare(asked, str(scratch), None, str(tmp_path))
+    steps: list[str] = []
+    prepared = prepare(asked, str(scratch), None, str(tmp_path), steps.append)
+    assert steps == ["creating a virtual environment", "pip install requirements.txt", "echo made > made"]
     python = Path(prepared.variables["VIRTUAL_ENV"]) / "bin" / "python"
     answer = subprocess.run([python, "-c", f"import {NAME}; print({NAME}.VALUE)"], capture_output=True, check=True)
     assert answer.stdout == b"42\n"
@@ -63,6 +65,19 @@ def test_an_existing_environment_is_used_as_it_is(tmp_path: Path, monkeypatch: p
     assert prepare({"conda": str(tmp_path / "env")}, "/nowhere", None, "/").variables["CONDA_PREFIX"]
     with pytest.raises(VirtualenvError, match=r"environment\.python\.venv.*/no/such has no bin/python"):
         prepare({"venv": "/no/such"}, "/nowhere", None, "/")
+
+
+def test_a_container_sees_the_folder_of_its_run_and_the_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, image = tmp_path / "apptainer", tmp_path / "a.sif"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    image.touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    before = prepare({"image": str(image)}, "/nowhere", None, "/code").before
+    words = [str(program), "exec", "--nv", "--pwd", "/code", "--bind", "/code"]
+    assert virtualenv.with_folder(before, "/runs/r1") == [*words, "--bind", "/runs/r1", str(image)]
+    assert virtualenv.with_folder([], "/runs/r1") == []
 
 
 def test_an_image_needs_apptainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

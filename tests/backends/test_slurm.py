@@ -205,6 +205,25 @@ def test_names_are_harmless_words_in_the_script(name: str, run_id: str) -> None:
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
 
 
+def test_modules_are_found_where_a_first_file_does_not_define_them(tmp_path: Path) -> None:
+    """A removed package leaves a file in /etc/profile.d; some end with an error after they defined the command."""
+    script = rendered(distributed("pytorch", python={"modules": ["tool/1.0"]})).files["run.sh"]
+    begin = script.index("if ! type module")
+    part = script[begin : script.index("python=\n", begin)]
+    for name, text in (("lmod", "true"), ("tcl", "module() { echo module $*; }; false")):
+        (tmp_path / name / "init").mkdir(parents=True)
+        (tmp_path / name / "init" / "bash").write_text(text)
+    done = subprocess.run(
+        ["bash"],
+        input=f"fail() {{ echo failed: $*; exit 1; }}\n{part}",
+        env={"PATH": "/usr/bin:/bin", "LMOD_PKG": str(tmp_path / "lmod"), "MODULESHOME": str(tmp_path / "tcl")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "module load tool/1.0\n"
+
+
 BAD = "a b,a'b,a\"b,$(touch pwned),a`b`,a;b,a#b,a\\b,é\u2028"
 
 
@@ -224,6 +243,14 @@ def test_words_of_the_scheduler_are_words(field: str, value: str) -> None:
         ({"mail-type=END\n#SBATCH --x": "1"}, "is not a long option"),
         ({"mail-user": "a b"}, "without spaces"),
         ({"comment": "x"}, "uses it to find its jobs"),
+        ({"signal": "USR1@60"}, "`environment.slurm.checkpoint: 5m`"),
+        ({"cpus-per-task": 4}, "`environment.resources: {cpu: "),
+        ({"ntasks": 2}, "`environment.replicas`"),
+        ({"nodes": 2}, "`environment.slurm.replicas_per_node`"),
+        ({"ntasks-per-node": 2}, "`environment.slurm.replicas_per_node`"),
+        ({"clusters": "other"}, "login node of that cluster"),
+        ({"mail-type": ["END", "a b"]}, "without spaces"),
+        ({"mail-type": {"END": 1}}, "expected a list"),
     ],
 )
 def test_the_escape_hatch_cannot_break_what_the_job_depends_on(directives_: dict[str, str], said: str) -> None:
@@ -237,6 +264,42 @@ def test_a_directive_replaces_what_the_file_would_say_otherwise() -> None:
     (options,) = directives(rendered(file))
     assert options["time"] == "30"
     assert "#SBATCH --exclusive\n" in rendered(file).files["run.sh"]
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        ({"mail-type": ["END", "FAIL"]}, "--mail-type=END,FAIL"),
+        ({"exclusive": True}, "--exclusive"),
+        ({"exclusive": "true"}, "--exclusive"),
+        ({"exclusive": "user"}, "--exclusive=user"),
+        ({"requeue": True}, "--requeue"),
+        ({"requeue": False}, "--no-requeue"),
+        ({"no-requeue": ""}, "--no-requeue"),
+        ({"kill-on-invalid-dep": True}, "--kill-on-invalid-dep=yes"),
+        ({"dependency": "afterok:1?afterok:2"}, "--dependency=afterok:1?afterok:2"),
+        ({"dependency": ["afterok:1", "afterany:2"]}, "--dependency=afterok:1,afterany:2"),
+        ({"nice": 7}, "--nice=7"),
+    ],
+)
+def test_options_of_sbatch_can_be_flags_and_lists(written: dict[str, Any], line: str) -> None:
+    script = rendered(distributed("pytorch", max_restarts=1, slurm={"directives": written})).files["run.sh"]
+    assert f"#SBATCH {line}\n" in script
+    wanted = 0 if "no-requeue" in line else 1
+    assert script.count("#SBATCH --requeue\n") == wanted
+
+
+def test_an_option_that_is_switched_off_is_left_out() -> None:
+    assert (
+        "exclusive" not in rendered(distributed("pytorch", slurm={"directives": {"exclusive": False}})).files["run.sh"]
+    )
+
+
+@pytest.mark.parametrize("off", [{"requeue": False}, {"no-requeue": True}])
+def test_segments_need_jobs_that_are_requeued(off: dict[str, bool]) -> None:
+    with pytest.raises(SpecErrors) as caught:
+        rendered(distributed("pytorch", slurm={"segment": "10m", "directives": off}))
+    assert "must be requeued" in str(caught.value)
 
 
 @pytest.mark.parametrize(

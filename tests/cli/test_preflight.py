@@ -121,7 +121,12 @@ def test_a_run_on_slurm_is_not_repeated_where_there_is_no_sbatch(place: Place, p
         (commands / name).write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: x' >&2\nexit 1\n")
         (commands / name).chmod(0o755)
     (commands / "squeue").write_text("#!/bin/sh\n")
-    failed = place.call("run", "-f", place.file("true"), "--on", "slurm", PATH=f"{commands}:/usr/bin:/bin")
+    there = f"{commands}:/usr/bin:/bin"
+    refused = place.call("run", "-f", place.file("true"), "--on", "slurm", "--detach", PATH=there)
+    assert refused.code == 1
+    assert "sbatch refuses the job: invalid partition specified: x" in refused.err
+    assert_nothing_is_left(place)
+    failed = place.call("run", "-f", place.file("true"), "--on", "slurm", "--unchecked", PATH=there)
     assert failed.code == 1, failed.err
     (run_id,) = place.run_ids()
 

@@ -32,6 +32,10 @@ def test_an_empty_home_says_how_to_begin(place: Place) -> None:
     assert "phalanx run" in answer.out
 
 
+def test_watching_into_a_pipe_prints_once(filled: Place) -> None:
+    assert len(filled.call("ps", "--watch").out.splitlines()) == 4
+
+
 def test_it_lists_the_newest_first_with_why(filled: Place) -> None:
     head, *rows = filled.call("ps").out.splitlines()
     assert head.split() == ["ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK", "WHY"]

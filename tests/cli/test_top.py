@@ -63,15 +63,20 @@ def test_it_shows_the_queue_and_what_is_asked_for(place: Place) -> None:
     assert "queued, 2." in frame
 
 
-@pytest.mark.parametrize("way", ["q", "ctrl-c"])
+@pytest.mark.parametrize(
+    ("arguments", "sign", "way"),
+    [(["top"], b"phalanx top", "q"), (["top"], b"phalanx top", "ctrl-c"), (["ps", "-w"], b"FRAMEWORK", "q")],
+)
 @pytest.mark.slow
-def test_live_it_draws_until_it_is_left_and_gives_the_terminal_back(place: Place, way: str) -> None:
+def test_live_it_draws_until_it_is_left_and_gives_the_terminal_back(
+    place: Place, arguments: list[str], sign: bytes, way: str
+) -> None:
     run_id = place.queued("touch ready; sleep 60")
     wait_for((place.folder / "ready").exists)
     ours, theirs = pty.openpty()
     before = termios.tcgetattr(theirs)
     process = subprocess.Popen(
-        [COMMAND, "top"],
+        [COMMAND, *arguments],
         env=place.environment(TERM="xterm", COLUMNS="100", LINES="30"),
         stdin=theirs,
         stdout=theirs,
@@ -79,7 +84,7 @@ def test_live_it_draws_until_it_is_left_and_gives_the_terminal_back(place: Place
         start_new_session=True,
     )
     shown = b""
-    while shown.count(b"phalanx top") < 2:
+    while shown.count(sign) < 2:
         assert select.select([ours], [], [], PATIENCE_S)[0], shown
         shown += os.read(ours, 65_536)
     assert termios.tcgetattr(theirs) != before

@@ -122,6 +122,13 @@ def test_when_all_only_lost_another_that_is_said() -> None:
     assert early.advice == "worker-0 had already ended: do all ranks take the same number of steps?"
 
 
+def test_replicas_that_somebody_stopped_together_are_no_consequence_of_each_other() -> None:
+    ends = {"master-0": end("stopped", at=2.0), "worker-0": end("stopped", at=1.0)}
+    failed = first_failure(PLAN, ends, of=(Cause.STOPPED,))
+    assert failed is not None
+    assert failed.others == {}
+
+
 @pytest.mark.parametrize(
     ("ended", "advice"),
     [
@@ -142,6 +149,7 @@ def test_when_all_only_lost_another_that_is_said() -> None:
             "request more memory: `environment.replicas.default_worker.resources.memory`; try 1280 MiB",
         ),
         (end("timeout", message="ended by its time limit of 1 s"), "`environment.timeout`"),
+        (end("timeout", message="ended by the time limit of its job, 60 s"), "SBATCH_TIMELIMIT, the directive `time`"),
         (end(code=None, signal=11, message="killed by signal 11 (SIGSEGV)"), "`phalanx logs --replica worker-0`"),
     ],
 )

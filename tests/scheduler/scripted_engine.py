@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
@@ -93,9 +93,9 @@ class Cluster:
         self.works, self.engine = works, ScriptedEngine()
         self.scheduler = self.new_scheduler()
 
-    def new_scheduler(self) -> Scheduler:
-        """As whoever comes after one that was killed."""
-        scheduler = Scheduler(self.works.home, self.works.store)
+    def new_scheduler(self, clock: Callable[[], float] = time.time) -> Scheduler:
+        """The scheduler that follows one that was killed."""
+        scheduler = Scheduler(self.works.home, self.works.store, clock=clock)
         scheduler.executors.known = [("slurm", None, EngineExecutor(self.engine))]
         return scheduler
 
@@ -146,10 +146,10 @@ class Cluster:
     def became(self, handle: str, state: str, why: str = "", cause: str = "lost") -> None:
         self.engine.jobs[handle] = self.engine.jobs[handle]._replace(state=state, why=why, cause=Cause(cause))
 
-    def facts(self, run_id: str, handle: str, attempt: int = 1) -> None:
+    def facts(self, run_id: str, handle: str, attempt: int = 1, **more: float) -> None:
         """The job says that it has begun an attempt."""
         path = self.works.run_folder(run_id).path / "job" / f"attempt-{attempt}.json"
-        path.write_text(json.dumps({"job": handle, "attempt": attempt, "first": 1}))
+        path.write_text(json.dumps({"job": handle, "attempt": attempt, "first": 1, **more}))
 
     def agent(self, run_id: str, attempt: int = 1) -> Path:
         folder = self.works.place(run_id, attempt=attempt)
@@ -157,11 +157,12 @@ class Cluster:
         (folder / "agent.json").write_text("{}")
         return folder
 
-    def end(self, run_id: str, cause: str, attempt: int = 1, message: str = "") -> None:
+    def end(self, run_id: str, cause: str, attempt: int = 1, message: str = "", **more: Any) -> None:
         folder = self.agent(run_id, attempt)
         now = time.time()
         end: dict[str, Any] = {"cause": cause, "message": message or cause, "started_at": now, "ended_at": now}
-        (folder / "end.json").write_text(json.dumps({**end, "code": 0 if cause == "finished" else 1, "signal": None}))
+        code = 0 if cause == "finished" else 1
+        (folder / "end.json").write_text(json.dumps({**end, "code": code, "signal": None, **more}))
 
 
 @pytest.fixture(name="cluster")

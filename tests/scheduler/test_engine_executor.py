@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from phalanx.backends.contract import ENDED, RUNNING, WAITING, EngineUnavailable, JobRejected, Observation
 from phalanx.ends import Cause
 from phalanx.scheduler import engine_executor
+from tests.agent.running import wait_for
 from tests.scheduler.scripted_engine import Cluster, ScriptedEngine
 
 
@@ -82,6 +85,20 @@ def test_a_job_that_is_started_again_is_the_next_attempt(cluster: Cluster) -> No
     assert cluster.run(run).status == "succeeded"
 
 
+def test_what_the_nodes_do_before_a_run_starts_is_reported(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    cluster.became("slurm:1", RUNNING)
+    (cluster.works.run_folder(run).path / "job" / "attempt-1.progress").write_text("pip install tiny")
+    cluster.turn()
+    assert cluster.works.store.facts(run)["waiting"]["why"] == "slurm:1 prepares its nodes: pip install tiny"
+    cluster.facts(run, "slurm:1")
+    cluster.agent(run)
+    cluster.turn()
+    assert cluster.run(run).status == "running"
+    assert cluster.works.store.facts(run).get("waiting") is None
+
+
 def test_it_is_also_seen_when_nobody_looked_meanwhile(cluster: Cluster) -> None:
     run = cluster.submit()
     cluster.turn()
@@ -137,6 +154,41 @@ def test_agents_that_were_told_to_end_do_not_know_why(  # noqa: PLR0917
     assert cluster.run(run).reason.startswith(reason)
 
 
+@pytest.mark.parametrize(("code", "number"), [(137, None), (None, 9)])
+def test_the_engine_knows_that_a_killed_command_ran_out_of_memory(
+    cluster: Cluster, code: int | None, number: int | None
+) -> None:
+    """A command under a shell ends with an exit code."""
+    run = cluster.submit()
+    cluster.turn()
+    cluster.became("slurm:1", RUNNING)
+    cluster.facts(run, "slurm:1")
+    cluster.end(run, "error", message="exit code 137", code=code, signal=number)
+    cluster.turn()
+    cluster.became("slurm:1", ENDED, "killed by Slurm for memory", "memory")
+    cluster.turn()
+    assert cluster.run(run).status == "failed"
+    reason = "master-0: killed by Slurm for memory; request more memory: `environment.resources.memory`"
+    assert cluster.run(run).reason.startswith(reason)
+
+
+def test_the_time_that_a_scheduler_was_away_is_no_time_of_the_run(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    now = time.time()
+    cluster.became("slurm:1", RUNNING)
+    cluster.facts(run, "slurm:1", began_at=now + 1)
+    cluster.end(run, "finished", ended_at=now + 3)
+    cluster.scheduler = cluster.new_scheduler(clock=lambda: now + 1000)
+    cluster.became("slurm:1", ENDED, "finished", "finished")
+    cluster.turn()
+    done = cluster.run(run)
+    assert done.status == "succeeded"
+    assert done.started_at is not None
+    assert done.finished_at is not None
+    assert (done.finished_at - done.started_at).total_seconds() == pytest.approx(2, abs=0.01)
+
+
 def test_a_job_that_its_engine_has_forgotten_has_ended(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     run = cluster.submit()
     cluster.turn()
@@ -177,6 +229,26 @@ def test_a_job_that_could_not_even_say_why_is_told(cluster: Cluster) -> None:
     cluster.became("slurm:1", ENDED, "the job failed")
     cluster.turn()
     assert "it could not write to" in cluster.run(run).reason
+
+
+def test_a_run_that_waits_is_looked_at_soon_after_its_job_was_cancelled(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    monkeypatch.setattr(engine_executor, "WAITING_LOOK_S", 1000.0)
+    monkeypatch.setattr(cluster.engine, "slowest_poll_s", 1000.0)
+    cluster.turn()
+    cluster.works.run_folder(run).ask_to_stop("stopped by its user")
+    cluster.turn()
+    assert cluster.engine.cancelled == ["slurm:1"]
+    cluster.became("slurm:1", ENDED, "the job was cancelled by ana", "stopped")
+
+    def is_stopped() -> bool:
+        cluster.turn()
+        return cluster.run(run).status == "stopped"
+
+    wait_for(is_stopped)
 
 
 def test_a_run_that_waits_is_stopped_by_cancelling_its_job(cluster: Cluster) -> None:

@@ -147,6 +147,8 @@ class TestNames:
         )
         long = findings(run(**FINE, slurm={"qos": "limited"}), HERE)["environment.timeout"]
         assert "exceeds the limit of the quality of service `limited`: 20m" in long.message
+        assert "or use a `qos` that allows it: `normal`" in (long.suggestion or "")
+        assert "partition" not in (long.suggestion or "")
         wide = findings(run(timeout="10m", slurm={"qos": "limited"}, **resources(cpu=8, memory="1Gi")), HERE)
         assert "requests 8 cores, but `limited` allows a user at most 4" in wide["environment.slurm.qos"].message
 

@@ -249,7 +249,10 @@ def ends_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> 
             "unlimited-hog": submit(place, the("hog", 900), environment={"resources": {"memory": {"requests": 150}}}),
             "faltering": submit(place, the("faltering", 1), **three),
             "restarting": submit(place, "[ $PHALANX_ATTEMPT = 2 ] || exit 4", environment={"max_restarts": 1}),
-            **{name: submit(place, "true", environment={"slurm": {name: word}}) for name, word in REFUSED.items()},
+            **{
+                name: submit(place, "true", "--unchecked", environment={"slurm": {name: word}})
+                for name, word in REFUSED.items()
+            },
         }
         for name in SLEEPING:
             place.until(runs[name], "running")

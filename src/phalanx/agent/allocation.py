@@ -17,7 +17,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from phalanx import run_paths
@@ -33,6 +33,7 @@ from phalanx.stored_plan import StoredPlan
 PORTS = range(20_000, 32_000)  # below the kernel's ephemeral ports
 PORTS_APART = 256  # ranks per node: each searches a disjoint set of ports
 GRACE_S = 10.0
+MOST_WORDS = 200  # of a step, in characters
 HANDLE = "slurm"
 ONLY_ITSELF = ("127.0.0.1", "127.0.1.1")  # what a node's own name often resolves to on the node itself
 _SIOCGIFADDR = 0x8915
@@ -65,7 +66,9 @@ def report_host(plan: StoredPlan, facts_file: str) -> int:
     host = host_here()
     address = address_of(host)
     try:
-        prepared = virtualenv.prepare(plan.python, _scratch(plan), _archive(facts_file), os.getcwd())
+        prepared = virtualenv.prepare(
+            plan.python, _scratch(plan), _archive(facts_file), os.getcwd(), _teller(facts_file)
+        )
     except VirtualenvError as fault:
         print(f"phalanx: {name} on {host}: {fault}", *fault.lines, sep="\n", file=sys.stderr, flush=True)
         _give_up(name, facts_file, f"{host} could not be prepared: {fault}", fault.lines)
@@ -80,11 +83,25 @@ def report_host(plan: StoredPlan, facts_file: str) -> int:
         "gpus": [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu],
         "variables": {key: value for key, value in prepared.variables.items() if key != "PATH"},
         "path": prepared.variables.get("PATH", "").partition(os.pathsep)[0],
-        "before": prepared.before,
+        "before": virtualenv.with_folder(prepared.before, _run_folder(facts_file)),
         "packages": prepared.packages if place == 0 else [],
     }
     print(json.dumps(line), flush=True)
     return 0
+
+
+def _teller(facts_file: str) -> Callable[[str], None]:
+    """Writes what this node does to a file that users see; only the first node does."""
+    path = os.path.join(_run_folder(facts_file), run_paths.progress_file(attempt_of(facts_file)))
+
+    def tell(text: str) -> None:
+        if os.environ.get("SLURM_NODEID", "0") == "0":
+            try:
+                write_atomic(path, text[:MOST_WORDS].encode())
+            except OSError:
+                pass  # it only informs
+
+    return tell
 
 
 def _scratch(plan: StoredPlan) -> str:
@@ -196,7 +213,7 @@ def gather(plan: StoredPlan, facts_file: str, first: int, lines: Iterable[str]) 
     names = [*plan.order, *(replica.name for replica in plan.replicas if replica.role == LAUNCHER)]
     interfaces = {rank["interface"] for rank in ranks}
     shared = plan.interface or (interfaces.pop() if len(interfaces) == 1 else "")
-    left_s = time_left()
+    left_s, limit_s = time_left()
     facts: dict[str, Any] = {
         "attempt": attempt,
         "first": first,
@@ -204,6 +221,7 @@ def gather(plan: StoredPlan, facts_file: str, first: int, lines: Iterable[str]) 
         "began_at": time.time(),
         "spent_s": _spent(plan, facts_file, first, attempt),
         "ends_at": None if left_s is None else time.time() + left_s,
+        "limit_s": limit_s,
         "host": {**{name: rank["address"] for name, rank in found.items()}, "*": ranks[0]["address"]},
         "node": {name: rank["host"] for name, rank in found.items()},
         "port": {name: found[name]["port"] if name in found else ranks[0]["port"] for name in names},
@@ -279,17 +297,18 @@ def _spent(plan: StoredPlan, facts_file: str, first: int, attempt: int) -> float
     return spent
 
 
-def time_left() -> float | None:
-    """Time left for this job in Slurm; None when unknown."""
+def time_left() -> tuple[float | None, float | None]:
+    """Time left for this job in Slurm, and its time limit; None when unknown."""
     job = os.environ.get("SLURM_JOB_ID", "")
     try:
         answer = subprocess.run(
-            ["squeue", "-h", "-j", job, "-o", "%L"],
+            ["squeue", "-h", "-j", job, "-o", "%L|%l"],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
-        return None
-    return seconds_left(answer.stdout.decode().split("\n")[0].strip())
+        return None, None
+    left, _, limit = answer.stdout.decode().split("\n")[0].partition("|")
+    return seconds_left(left.strip()), seconds_left(limit.strip())
 
 
 def seconds_left(text: str) -> float | None:

@@ -18,7 +18,8 @@ CHECKPOINTED = 85  # exit code of a program that saved and continues in the next
 
 class TimeLimits(NamedTuple):
     """`timeout_s`: what is left of the run's `whole_s`. `ends_at`: when the cluster ends the job. `is_segment`:
-    the run then continues in another job. `signal` is sent `before_s` before the earlier end."""
+    the run then continues in another job. `signal` is sent `before_s` before the earlier end. `job_s`: the time limit
+    of the job."""
 
     timeout_s: float | None = None
     ends_at: float | None = None
@@ -26,6 +27,16 @@ class TimeLimits(NamedTuple):
     before_s: float | None = None
     signal: int = signal.SIGUSR1
     whole_s: float | None = None
+    job_s: float | None = None
+
+    @property
+    def words(self) -> str:
+        """The limit that ends the replica: that of the job, if something else than the file made it shorter."""
+        if self.whole_s is None and self.job_s is None:
+            return "the time limit of its job"
+        if self.job_s is not None and (self.whole_s is None or self.job_s < self.whole_s):
+            return f"the time limit of its job, {self.job_s:g} s"
+        return f"its time limit of {self.whole_s:g} s"
 
 
 def limits_of(plan: StoredPlan, facts: Mapping[str, Any]) -> TimeLimits:
@@ -41,6 +52,7 @@ def limits_of(plan: StoredPlan, facts: Mapping[str, Any]) -> TimeLimits:
         before_s=before_s,
         signal=getattr(signal, f"SIG{plan.checkpoint.signal or 'USR1'}"),
         whole_s=timeout_s,
+        job_s=None if is_segment else facts.get("limit_s"),
     )
 
 

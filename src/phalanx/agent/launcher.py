@@ -79,6 +79,8 @@ def tasks_of(plan: StoredPlan, facts: dict[str, Any], rank: int | None = None) -
         environment.update({key: base[key] for key in facts.get("yields", ()) if key in base})
         _use_python(environment, python)
         _complete(environment, name, plan, facts)
+        if is_shared and "SLURM_CPUS_PER_TASK" in base:
+            environment.setdefault("OMP_NUM_THREADS", base["SLURM_CPUS_PER_TASK"])  # where the file names no CPUs
         if gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
         tasks.append(

@@ -319,8 +319,7 @@ class Supervisor:
             return End(Cause.FINISHED, 0, None, "finished")
         if code == CHECKPOINTED and self.task.limits.is_segment:
             if self.deadline.cause == Cause.TIMEOUT:  # no segment follows: the time of the whole run is nearly over
-                saved = f"saved and exited before its time limit of {self.task.limits.whole_s or 0:g} s"
-                return End(Cause.TIMEOUT, code, None, saved)
+                return End(Cause.TIMEOUT, code, None, f"saved and exited before {self.task.limits.words}")
             return End(Cause.SEGMENT, code, None, "saved and exited for the next segment")
         has_kernel_killed = processes.kernel_kills_for_memory() > self.kernel_kills
         is_killed = number == signal.SIGKILL or code == 128 + signal.SIGKILL  # a shell reports the signal as its code
@@ -338,10 +337,7 @@ class Supervisor:
             asked = self.task.memory_mib or 0.0
             return f"killed at {self.peak.get('fair_mib', 0.0):.0f} of {asked:.0f} MiB"
         if self.cause == Cause.TIMEOUT:
-            limit_s = self.task.limits.whole_s
-            return (
-                "ended by the time limit of its job" if limit_s is None else f"ended by its time limit of {limit_s:g} s"
-            )
+            return f"ended by {self.task.limits.words}"
         if self.cause == Cause.SEGMENT:
             return "ended with its segment"
         return str(self.cause or Cause.STOPPED)

@@ -46,16 +46,27 @@ class PreparedPython(NamedTuple):
     packages: list[str]
 
 
-def prepare(asked: Mapping[str, Any], scratch: str, archive: str | None, working: str) -> PreparedPython:
-    """`archive`: a virtual environment created elsewhere. Raises VirtualenvError."""
+def prepare(
+    asked: Mapping[str, Any],
+    scratch: str,
+    archive: str | None,
+    working: str,
+    tell: Callable[[str], None] = lambda _: None,
+) -> PreparedPython:
+    """`archive`: a virtual environment created elsewhere. `tell` gets each step in words. Raises VirtualenvError."""
     if asked.get("venv") or asked.get("conda"):
         return _existing(asked)
     if asked.get("image"):
         return PreparedPython({}, _container(expand(asked["image"]), working), [])
     if archive is not None:
-        return _made(scratch, _key(asked, archive), lambda place, _: _unpack(archive, place))
+
+        def unpack(place: str, _: Callable[[str], None]) -> None:
+            tell("unpacking the virtual environment")
+            _unpack(archive, place)
+
+        return _made(scratch, _key(asked, archive), unpack)
     if asked.get("requirements") or asked.get("steps"):
-        return _made(scratch, _key(asked, working), lambda place, say: install(asked, place, working, say))
+        return _made(scratch, _key(asked, working), lambda place, say: install(asked, place, working, say, tell=tell))
     return PreparedPython({}, [], [])
 
 
@@ -83,7 +94,13 @@ def _container(image: str, working: str) -> list[str]:
         raise VirtualenvError("`environment.python.image` requires apptainer, which is not on this node's PATH", [])
     if not os.path.exists(image):
         raise VirtualenvError(f"`environment.python.image`: {image} does not exist on this node", [])
-    return [program, "exec", "--pwd", working, "--bind", working, image]
+    gpus = ["--nv"] if os.environ.get("CUDA_VISIBLE_DEVICES") else []
+    return [program, "exec", *gpus, "--pwd", working, "--bind", working, image]
+
+
+def with_folder(before: list[str], folder: str) -> list[str]:
+    """The prefix of a command in a container, with another folder of the node visible there."""
+    return [*before[:-1], "--bind", folder, before[-1]] if before else []
 
 
 def _key(asked: Mapping[str, Any], *more: str) -> str:
@@ -227,21 +244,28 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def install(
+def install(  # noqa: PLR0913 - a step for the log, and one for people
     asked: Mapping[str, Any],
     place: str,
     working: str,
     say: Callable[[str], None],
     make: Callable[..., None] | None = None,
+    *,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Create a virtual environment with the requirements. `make`: how to create the base. Raises VirtualenvError."""
+    """Create a virtual environment with the requirements. `make`: how to create the base; `tell` gets each step in
+    words. Raises VirtualenvError."""
+    tell("creating a virtual environment")
     (make or make_venv)(place, working, say)
     inside = {**os.environ, "VIRTUAL_ENV": place, "PATH": _first(place)}
     inside.pop("PYTHONHOME", None)
     command = [os.path.join(place, "bin", "python"), *pip_words(asked)]
     if asked.get("requirements"):
-        call(f"pip install {' '.join(asked['requirements'][:8])}", command, working, inside, say)
+        what = f"pip install {' '.join(asked['requirements'][:8])}"
+        tell(what)
+        call(what, command, working, inside, say)
     for step in asked.get("steps") or ():
+        tell(step)
         call(step, [shutil.which("bash") or "sh", "-c", step], working, inside, say)
 
 

@@ -355,7 +355,8 @@ class Backend(ABC):
         environment: Mapping[str, str],  # noqa: ARG002
         options: Mapping[str, str | None] = NO_OPTIONS,
     ) -> Review:
-        """Return the findings about these plans, each with the prefix of its messages. No network.
+        """Return the findings about these plans, each with the prefix of its messages. It may ask the engine for a few
+        seconds; an engine that does not respond is a note, not an error.
 
         Default: what `render` rejects. Raises CallError for wrong `options`.
         """

@@ -56,6 +56,7 @@ INTERRUPTED = "interrupted"
 SPARE_S = 60.0  # after its time, the agents end a trial that this process did not end
 LOOK_S = 0.2  # polling interval of a running trial: low, to leave the machine to the trial
 START_S = 2.0  # approximate overhead of a trial
+ENGINE_START_S = 15.0  # the same on a cluster: to start, observe and end a job
 WAITS_S = 5.0  # after this time, a message says that a trial is waiting
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -286,7 +287,8 @@ def try_all(
                 if busy is not None and asked.is_here:
                     trial = trial._replace(others_cores=max(0.0, busy - trial.cpu_s) / took)
                 trials.append(trial)
-                say(f"  {_summary(trial)}")
+                left = len(attempts) - number
+                say(f"  {_summary(trial)}" + (f"; about {time_words(left * took)} left" if left else ""))
                 if interrupted:
                     break
         finally:
@@ -300,8 +302,12 @@ def _announced(
     """What is about to run, how long it takes, and what may distort it."""
     each = f"{asked.seconds:g} s" if asked.seconds < 120 else time_words(asked.seconds)
     count = f"{len(attempts)} trials of {each}, one after another" if len(attempts) > 1 else f"1 trial of {each}"
+    each_s = asked.seconds + (START_S if asked.is_here else ENGINE_START_S)
+    python = asked.submission.spec.environment.python
     queue = "" if asked.is_here else ", plus time in the queue"
-    yield f"{count}: about {time_words(len(attempts) * (asked.seconds + START_S))}{queue}"
+    if not asked.is_here and python.requirements and python.build_on != "login":
+        queue += " and to install the packages on the nodes in each trial (`build_on: login` installs them once)"
+    yield f"{count}: about {time_words(len(attempts) * each_s)}{queue}"
     yield from (f"skipped: {label(choice)}: {why}" for choice, why in left_out)
     if others and asked.is_here:
         yield f"{click.style('caution', fg='yellow')}: other active runs on this machine ({others}) distort the results"

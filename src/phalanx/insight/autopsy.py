@@ -30,6 +30,7 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|<frozen ")
 
 # not the loss of a peer, though it is reported as a network error
 _OWN_FAULT = re.compile("EADDRINUSE|[Aa]ddress already in use")
+_LIMIT_OF_JOB = "time limit of its job, "  # in the message of an agent on Slurm
 _NAMELESS = ("wrapper", "inner", "<module>", "<lambda>", "__call__")  # a decorator's frames carry no information
 
 
@@ -84,6 +85,9 @@ def first_failure(plan: StoredPlan, ends: Mapping[str, End], of: Sequence[Cause]
     others = {
         name: _consequence(other, first, end) for name, other in ends.items() if name != first and _followed(other)
     }
+    if end.cause == Cause.STOPPED:
+        # What was stopped in the same way was stopped together: it is no consequence.
+        others = {name: why for name, why in others.items() if ends[name].message != end.message}
     if end.cause == Cause.STALLED:
         return _stall(plan, ends, first)
     name, lines = _launched(plan, first, end)
@@ -304,6 +308,8 @@ def _advice(plan: StoredPlan, name: str, end: End, why: str) -> str:
         return f"request more memory: `{settings}.resources.memory`{more}"
     if end.cause == Cause.SETUP:
         return _advice_of_setup(end)
+    if end.cause == Cause.TIMEOUT and _LIMIT_OF_JOB in why:
+        return "increase it: `environment.timeout`, or what overrides it (SBATCH_TIMELIMIT, the directive `time`)"
     if end.cause == Cause.TIMEOUT:
         return "increase its time limit: `environment.timeout`"
     for pattern, advice in _KNOWN:

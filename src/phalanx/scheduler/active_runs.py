@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from phalanx.backends.contract import Observation
-from phalanx.ends import Cause
+from phalanx.ends import Cause, End
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.run_folder import RunFolder
@@ -149,15 +149,21 @@ def observe_replicas(
 
 
 def apply_verdict(seen: Mapping[str, ReplicaState], verdict: Observation) -> Mapping[str, ReplicaState]:
-    """Add the engine's cause to stopped replicas: their agents got a signal without a reason."""
+    """Add the engine's cause to stopped replicas, whose agents got a signal without a reason, and to killed ones if it
+    is memory: of a command under a shell, an agent sees only an exit code."""
     if not verdict.why or verdict.cause in (Cause.STOPPED, Cause.FINISHED):
         return seen
     return {
         name: observed._replace(end=observed.end._replace(cause=verdict.cause, message=verdict.why))
-        if observed.end is not None and observed.end.cause == Cause.STOPPED
+        if observed.end is not None and _is_explained(observed.end, verdict)
         else observed
         for name, observed in seen.items()
     }
+
+
+def _is_explained(end: End, verdict: Observation) -> bool:
+    was_killed = end.signal == signal.SIGKILL or end.code == 128 + signal.SIGKILL
+    return end.cause == Cause.STOPPED or (verdict.cause == Cause.MEMORY and end.cause == Cause.ERROR and was_killed)
 
 
 def save_replicas(

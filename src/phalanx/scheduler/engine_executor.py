@@ -144,8 +144,11 @@ class EngineExecutor:
         if searched is not None:
             return searched
         seen = self.observation(attempt_folder)
-        if seen is None or seen.state != WAITING:
-            return seen.why if seen is not None and seen.state == RUNNING else ""
+        if seen is None or seen.state == ENDED:
+            return ""
+        if seen.state == RUNNING:
+            step = _progress(attempt_folder)
+            return f"{self.handle(attempt_folder)} prepares its nodes: {step}" if step else seen.why
         expected = f"; expected to start at {seen.starts_at}" if seen.starts_at else ""
         return f"{self.handle(attempt_folder)} waits: {seen.why}{expected}"
 
@@ -331,6 +334,17 @@ class EngineExecutor:
 
     def sweep(self, run: Run) -> None:
         """Nothing to do: the engine ends the processes of a job."""
+
+
+def _progress(attempt_folder: AttemptFolder) -> str:
+    """What the nodes of an attempt do before it starts; empty if it has started, or they do nothing."""
+    if attempt_folder.facts_file.exists():
+        return ""
+    try:
+        path = attempt_folder.run_folder / run_paths.progress_file(attempt_folder.attempt)
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _with_complaint(seen: Observation, said: tuple[str, ...]) -> Observation:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from phalanx.backends.contract import Observation
+from phalanx.backends.contract import LOCAL_BACKENDS, Observation
 from phalanx.backends.local import runner
+from phalanx.ends import read_end
 from phalanx.errors import CallError
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
 from phalanx.home.home import Home
-from phalanx.home.run_folder import RunFolder
 from phalanx.ingest.indexer import RunIndexers
 from phalanx.insight.autopsy import FirstFailure
 from phalanx.scheduler import post_run
@@ -111,6 +111,22 @@ class Ledger:
         post_run.enqueue(self.home, run.id)
         self.watched.pop(run.id, None)
 
+    def _time_elsewhere(self, run: Run, status: Status) -> float | None:
+        """When a run that is tracked, or runs on an engine, started or ended there. The scheduler may notice later,
+        for example after its machine was down. None: now."""
+        if run.backend == OUTSIDE and status in DONE:
+            place = AttemptFolder(self.home.run(run.id).path, run.id, run.attempt, (REPLICA,))
+            end = runner.observe(place)[REPLICA].end
+            return end.ended_at if end is not None else None
+        if run.backend in LOCAL_BACKENDS or run.id not in self.watched:
+            return None
+        if status == Status.RUNNING:
+            began_at: float | None = self.facts(run).get("began_at")
+            return began_at
+        place = self.attempt_folder(run)
+        ends = [read_end(place.folder(name)) for name in place.replicas] if status in DONE else []
+        return max((end.ended_at for end in ends if end is not None), default=None)
+
     def change(self, run: Run, status: Status, reason: str, attempt: int | None = None) -> bool:
         """Write a new status to the history, then to the store. False if it may not follow the current one."""
         if not may_follow(run.status, status):
@@ -118,8 +134,11 @@ class Ledger:
         folder, watched = self.home.run(run.id), self.watched.get(run.id)
         number = watched.number if watched else len(folder.history()) or len(self.store.statuses(run.id))
         # A clock may be set back: the time of a status is never before that of the previous one.
-        at = ended_elsewhere(folder, run) if status in DONE else None
-        now = max(datetime.fromtimestamp(at or self.clock(), UTC), watched.at if watched else run.updated_at)
+        at = self._time_elsewhere(run, status)
+        now = max(
+            datetime.fromtimestamp(min(at or self.clock(), self.clock()), UTC),
+            watched.at if watched else run.updated_at,
+        )
         change = StatusChange(
             run.id, number + 1, run.attempt if attempt is None else attempt, status, reason[:400], now
         )
@@ -129,11 +148,3 @@ class Ledger:
             watched.number, watched.at = change.number, change.at
         self.store.record(change)
         return True
-
-
-def ended_elsewhere(folder: RunFolder, run: Run) -> float | None:
-    """When a tracked run ended: the scheduler may notice much later."""
-    if run.backend != OUTSIDE:
-        return None
-    end = runner.observe(AttemptFolder(folder.path, run.id, run.attempt, (REPLICA,)))[REPLICA].end
-    return end.ended_at if end is not None else None

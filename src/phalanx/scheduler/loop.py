@@ -40,6 +40,7 @@ from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 ADOPT_S = 1.0  # how often to look for folders without rows, if there are new folders
 GRACE_S = 10.0
+ENDING_LOOK_S = 0.3  # how often to look at a remote run that was asked to end
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
 QUEUED = "status:created|resuming|warning"
@@ -194,7 +195,7 @@ class Scheduler(Ledger):
         if now < watched.look_at:
             return False
         pause_s = executor.pause_s(self.attempt_folder(run))
-        watched.look_at = now + (pause_s if watched.asked_to_end is None else min(pause_s, 0.3))
+        watched.look_at = now + (pause_s if watched.asked_to_end is None else min(pause_s, ENDING_LOOK_S))
         return True
 
     def _start(self, run: Run) -> None:
@@ -280,7 +281,7 @@ class Scheduler(Ledger):
             return False
         watched = self.watched[run.id]
         if now.failed is not None and not now.is_finished and stop is None:
-            if now.failed.end.cause == Cause.STOPPED:
+            if now.failed.end.cause == Cause.STOPPED or verdict.cause == Cause.MEMORY:
                 seen = active_runs.apply_verdict(seen, verdict)
                 now = now._replace(failed=AttemptOutcome.of(watched.plan, seen, is_stopping=False).failed)
             active_runs.save_replicas(self.store, watched, run, seen, now.failed)
@@ -361,6 +362,7 @@ class Scheduler(Ledger):
             return
         if watched.asked_to_end is None or now - watched.asked_to_end > 1.0:
             watched.asked_to_end = now
+            watched.look_at = min(watched.look_at, now + ENDING_LOOK_S)
             self.executors.of(run).signal(attempt_folder, seen, number, all_of_it=all_of_it)
 
     def _sweep(self, run: Run) -> None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
+from phalanx.plan.model import Plan
+from phalanx.sites import node_layout
 from phalanx.sites.findings import ADVICE, ERROR, SiteFinding, counted, join_names
+from phalanx.sites.model import Site
 from phalanx.sites.profile_writer import memory_text
 from phalanx.sites.request import SiteRequest, component_name, role_path
 from phalanx.spec.suggestions import did_you_mean
+
+_CPU_ONLY = re.compile(r"[\w.-]*[-_]cpu(?![\w-])|[\w.-]+(?:\[.*\])?\s*===?\s*[\w.]+\+cpu\b|jax\[cpu\]", re.IGNORECASE)
 
 
 def gpu_type_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
@@ -35,6 +41,23 @@ def gpu_type_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
         every = [*types, *(alias for kind in site.gpus for alias in kind.aliases)]
         hint = did_you_mean(asked.gpu_type, every) or f"available: {join_names(types)}"
         yield SiteFinding(ERROR, path, f"{site.name} has no GPU `{asked.gpu_type}`", hint)
+
+
+def idle_gpus(plan: Plan, site: Site | None) -> Iterator[SiteFinding]:
+    """GPUs that the run cannot use, whatever the site."""
+    with_gpus = [part for part in node_layout.components(plan, site) if part.size.gpus]
+    for part in with_gpus:
+        role = part.names[0].partition("-")[0]
+        if role in ("ps", "server", "scheduler"):
+            message = f"{component_name(part)}: GPUs are requested for a {role}, which does not compute"
+            yield SiteFinding(ADVICE, f"{role_path(part)}.gpu", message, "request GPUs for the workers only")
+    packages = [item for item in plan.python.requirements if _CPU_ONLY.match(item)]
+    if with_gpus and packages:
+        message = f"GPUs are requested, but {join_names(packages)} cannot use one"
+        hint = (
+            "install a build with GPU support, or request no GPU; `phalanx size --try gpu=0,1` measures what one brings"
+        )
+        yield SiteFinding(ADVICE, "environment.python.requirements", message, hint)
 
 
 def slices_rule(asked: SiteRequest) -> Iterator[SiteFinding]:

@@ -26,7 +26,8 @@ def time_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
     if over:
         limit, words = min(over)
         message = f"{time_text(time_s)} exceeds the limit of {words}: {time_text(limit)}"
-        yield SiteFinding(ERROR, path, message, _what_fits(asked, limit))
+        others = _other_qos(asked) if words == _qos_words(asked.qos) else _other_partitions(asked)
+        yield SiteFinding(ERROR, path, message, _what_fits(asked, limit) + others)
         return
     own = [row.min_time_s for row in asked.partition_rows if row.min_time_s is not None]
     least = min(own, default=site.min_time_s)
@@ -61,26 +62,41 @@ def _time_limits(asked: SiteRequest) -> Iterator[tuple[float, str]]:
         yield max(row.max_time_s or 0 for row in rows), words
     for one in site.qos:
         if one.name == asked.qos and one.max_time_s is not None:
-            yield one.max_time_s, f"the quality of service `{one.name}`"
+            yield one.max_time_s, _qos_words(one.name)
+
+
+def _qos_words(name: str | None) -> str:
+    return f"the quality of service `{name}`"
 
 
 def _what_fits(asked: SiteRequest, limit: float) -> str:
     assert asked.time_s is not None
     total = asked.plan.timeout_s or asked.time_s
     pieces = math.ceil(total / limit) if limit else 1
-    way = (
+    return (
         f"write `environment.slurm.segment: {time_text(limit)}`: the run is split into {pieces} jobs, each resuming "
         "from its last checkpoint"
     )
+
+
+def _other_qos(asked: SiteRequest) -> str:
+    """The qualities of service that allow the time: another partition would not help."""
+    assert asked.time_s is not None
+    names = [one.name for one in asked.site.qos if asked.time_s <= (one.max_time_s or math.inf)]
+    return f"; or use a `qos` that allows it: {join_names(names)}" if names else ""
+
+
+def _other_partitions(asked: SiteRequest) -> str:
+    assert asked.time_s is not None
     ceiling = min((time for time, words in _time_limits(asked) if words == asked.site.name), default=math.inf)
     others = [
         part.name
         for part in asked.site.partitions
         if part not in asked.partition_rows and part.is_up and asked.time_s <= min(part.max_time_s or math.inf, ceiling)
     ]
-    if others and asked.site.partition != FORBIDDEN:
-        way += f"; or use a partition that allows it: {join_names(others)}"
-    return way
+    if not others or asked.site.partition == FORBIDDEN:
+        return ""
+    return f"; or use a partition that allows it: {join_names(others)}"
 
 
 def _sooner(asked: SiteRequest, time_s: float, path: str) -> Iterator[SiteFinding]:

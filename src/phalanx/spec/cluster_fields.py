@@ -7,12 +7,12 @@ or package can have is an error in the file, and reported as one.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 from phalanx.spec import quantities
-from phalanx.spec.model import KubernetesOptions, PythonOptions, SlurmOptions
+from phalanx.spec.model import KubernetesOptions, PythonOptions, SlurmOptions, freeze
 from phalanx.spec.pod_templates import PodTemplate
-from phalanx.spec.shapes import Boolean, Field, ListOf, MapOf, Number, Quantity, RecordShape, TextShape
+from phalanx.spec.shapes import INVALID, Boolean, Field, ListOf, MapOf, Number, Quantity, RecordShape, TextShape
 from phalanx.spec.tree import Diagnostics, Node
 
 _TIME = Quantity(quantities.seconds, 'a time (seconds, or "24h", "5m")')
@@ -20,38 +20,95 @@ _WORD = TextShape(pattern=r"[\w.@+:/-]+\Z", what="a name without spaces or quote
 _CHOICE = TextShape(
     pattern=r"[\w.,@+:/&|*()\[\]!-]+\Z", what="a name, or names joined by `,`, `&` or `|`", numbers=True
 )
-_VALUE = TextShape(pattern=r"[\w.,@%+:=/&|*()\[\]-]*\Z", what="a value without spaces, quotes or `$`", numbers=True)
+_VALUE = TextShape(pattern=r"[\w.,@%+:=/&|?*()\[\]-]*\Z", what="a value without spaces, quotes or `$`", numbers=True)
 _MODULE = TextShape(pattern=r"[\w.+][\w.+/-]*\Z", what="a module name", numbers=True)
 _PATH = TextShape(pattern=r"[^\x00-\x1f\x7f'\"`\\]+\Z", what="a path without quotes")
 _REQUIREMENT = TextShape(
     pattern=r"[\w.][^\x00-\x1f\x7f]*\Z", what="a package as pip takes it (`torch>=2`), or a file (`requirements.txt`)"
 )
+_TASKS = "the number of replicas sets it: use `environment.replicas` and `environment.slurm.replicas_per_node`"
+_CPUS = "use `environment.resources: {cpu: {requests: 4}}`, or the `resources` of a role"
+_OUTPUT = "logs are kept for each replica"
+_CALL = "it is an option of the call"
 _OURS = {  # options that Phalanx sets itself, and what to use instead
     "array": "a run is one job; use `kind: group` for several runs",
     "chdir": "runs start in the folder where `phalanx run` was called",
+    "clusters": "run `phalanx` on a login node of that cluster",
     "comment": "Phalanx uses it to find its jobs",
+    "cpus-per-gpu": _CPUS,
+    "cpus-per-task": _CPUS,
+    "error": _OUTPUT,
     "export": "use `environment.env_vars`",
+    "export-file": "use `environment.env_vars`",
+    "help": _CALL,
+    "input": "the command of the run can read a file",
     "job-name": "use `name`",
-    "output": "logs are kept for each replica",
-    "error": "logs are kept for each replica",
-    "parsable": "it is an option of the call",
-    "requeue": "Phalanx sets it for segments and restarts",
-    "test-only": "it is an option of the call",
-    "wait": "it is an option of the call",
+    "nodes": _TASKS,
+    "ntasks": _TASKS,
+    "ntasks-per-gpu": _TASKS,
+    "ntasks-per-node": _TASKS,
+    "open-mode": _OUTPUT,
+    "output": _OUTPUT,
+    "parsable": _CALL,
+    "quiet": _CALL,
+    "signal": "it would end the replicas: use `environment.slurm.checkpoint: 5m` and `checkpoint_signal`",
+    "tasks-per-node": _TASKS,
+    "test-only": "use `phalanx check --on slurm`",
+    "usage": _CALL,
+    "verbose": _CALL,
+    "version": _CALL,
+    "wait": _CALL,
     "wrap": "use `run: {cmd: ...}`",
 }
+_ANSWERS = {
+    "kill-on-invalid-dep": ("no", "yes"),
+    "wait-all-nodes": ("0", "1"),
+}  # options with a value for false and true
 _OPTION = TextShape(pattern=r"[a-z][a-z0-9-]*\Z", what="a long option of sbatch without its dashes")
 SHORTEST_SEGMENT_S = 120.0
 
 
-def _directives_are_free(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
-    directives = node.get("directives")
-    for name, child in (directives.entries or {}).items() if directives is not None else ():
-        if name in _OURS:
-            findings.error(child, f"`{name}` cannot be set in the file: {_OURS[name]}", at_key=True)
-        elif _option_fault(name):
-            hint = "write `mail-type`, not `--mail-type` or `-m`"
-            findings.error(child, f"`{name[:60]}` is not {_OPTION.what}", hint, at_key=True)
+class SbatchOptions(NamedTuple):
+    """Options of sbatch by name. A value is text, a list (joined by `,`), `true` for an option without a value, or
+    `false` for none. Read into texts; an option without a value has the empty text."""
+
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        if node.entries is None:
+            return MapOf(_VALUE).read(node, findings)
+        faults = len(findings.errors)
+        result: dict[str, str] = {}
+        for name, child in node.entries.items():
+            if name in _OURS:
+                findings.error(child, f"`{name}` cannot be set in the file: {_OURS[name]}", at_key=True)
+            elif re.match(_OPTION.pattern or "", name) is None:
+                hint = "write `mail-type`, not `--mail-type` or `-m`"
+                findings.error(child, f"`{name[:60]}` is not {_OPTION.what}", hint, at_key=True)
+            else:
+                values = ListOf(_VALUE, lone=True).read(child, findings)
+                if values is not INVALID:
+                    result |= _option(name, ",".join(values))
+        return INVALID if len(findings.errors) > faults or node.poisoned else freeze(result)
+
+    def schema(self) -> dict[str, Any]:
+        return MapOf(ListOf(_VALUE, lone=True)).schema()
+
+    def words(self) -> str:
+        return "a map of options of sbatch"
+
+
+def _option(name: str, value: str) -> dict[str, str]:
+    """An option as sbatch takes it; empty if it is switched off."""
+    if value.casefold() not in ("true", "false"):
+        return {name: value}
+    is_on = value.casefold() == "true"
+    if name in _ANSWERS:
+        return {name: _ANSWERS[name][is_on]}
+    if name == "requeue" and not is_on:
+        return {"no-requeue": ""}
+    return {name: ""} if is_on else {}
+
+
+def _times_fit(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     segment, before = values.get("segment"), values.get("checkpoint")
     if segment is not None and segment < SHORTEST_SEGMENT_S:
         where = node.get("segment") or node
@@ -59,10 +116,9 @@ def _directives_are_free(values: dict[str, Any], node: Node, findings: Diagnosti
     elif segment is not None and before is not None and before >= segment:
         where = node.get("checkpoint") or node
         findings.error(where, "the checkpoint signal would come before the segment begins", "write a shorter time")
-
-
-def _option_fault(name: str) -> bool:
-    return re.match(_OPTION.pattern or "", name) is None
+    if segment is not None and "no-requeue" in values.get("directives", ()):
+        hint = "remove `requeue: false` or `no-requeue`"
+        findings.error(node.get("directives") or node, "the jobs of `segment` must be requeued", hint)
 
 
 def _slurm(**values: Any) -> SlurmOptions:
@@ -105,10 +161,13 @@ SLURM = RecordShape(
             TextShape(pattern=r"[a-z][a-z0-9_]*\Z", what="`mpirun`, or a type that `srun --mpi=list` names"),
             "What starts the ranks of MPI and Horovod over MPI: `srun` with this type (default `pmix`), or `mpirun`.",
         ),
-        "directives": Field(MapOf(_VALUE), "Further sbatch options, such as `mail-type: END`."),
+        "directives": Field(
+            SbatchOptions(),
+            "Further options of sbatch: `mail-type: [END, FAIL]`, `exclusive: true`, `requeue: false`.",
+        ),
     },
     _slurm,
-    _directives_are_free,
+    _times_fit,
 )
 
 _MEMORY = Quantity(quantities.memory_mib, 'an amount of memory (a bare number is MiB; "2Gi", "512Mi")')

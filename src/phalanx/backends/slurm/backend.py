@@ -22,10 +22,8 @@ from phalanx.naming import LAUNCHER
 from phalanx.plan.document import document
 from phalanx.plan.model import Plan
 from phalanx.sites import node_layout
-from phalanx.sites.checks import SiteFinding, check, home_finding
 from phalanx.sites.model import Site
 from phalanx.sites.node_layout import Component
-from phalanx.sites.profile_search import locate
 
 MPIRUN = "mpirun"
 DEFAULT_MPI = "pmix"
@@ -97,7 +95,8 @@ _MODULES = """\
 if ! type module >/dev/null 2>&1; then
   for found in "${{LMOD_PKG:-}}/init/bash" "${{MODULESHOME:-}}/init/bash" /etc/profile.d/{{*modules,lmod}}.sh; do
     # shellcheck source=/dev/null
-    [ -f "$found" ] && . "$found" && break
+    [ -f "$found" ] && . "$found" 2>/dev/null
+    type module >/dev/null 2>&1 && break
   done
 fi
 type module >/dev/null 2>&1 || fail "this node has no modules, and the file asks for some"
@@ -162,22 +161,13 @@ class SlurmJobs(Backend):
         environment: Mapping[str, str],
         options: Mapping[str, str | None] = NO_OPTIONS,
     ) -> Review:
-        """Check the plans against the site profile. Raises CallError, SpecErrors for an invalid profile."""
-        judged = list(plans)
-        wanted = options.get("site") or next((plan.slurm.site for _, plan in judged if plan.slurm.site), None)
-        profile = locate(wanted, home)
-        if profile is None:
-            note = "no site profile found: create one with `phalanx site init` on the cluster, or name one with --site"
-            return Review((), note, is_warning=True, data={"site": None})
-        site = profile.read()
-        found: list[SiteFinding] = []
-        for prefix, plan in judged:
-            said = (one for one in check(plan, site, environment) if one not in found)
-            found += [one._replace(message=f"{prefix}{one.message}") for one in said]
-        about_home = home_finding(site, home, environment)
-        dated = f", as of {site.date}" if site.date else ""
-        note = f"{site.title or site.name}{dated}: no rejection expected"
-        return Review([*found, *([about_home] if about_home else [])], note, data={"site": site.name})
+        """Check the plans against the site profile, and ask sbatch. Raises CallError, SpecErrors for an invalid
+        profile."""
+        from phalanx.backends.slurm.review import review
+
+        return review(
+            plans, home, environment, options.get("site"), lambda plan, site: self.render(plan, site).files["run.sh"]
+        )
 
     def diagnose(self, home: Path, environment: Mapping[str, str], options: Mapping[str, str | None]) -> Diagnosis:
         site = self.target(home, options=options)
@@ -229,7 +219,7 @@ def _directives(plan: Plan, parts: list[Component], site: Site | None) -> Iterat
     yield f"#SBATCH --job-name={_word(plan.name or plan.run_id)}"
     yield f"#SBATCH --comment=phalanx:{_word(plan.run_id)}"
     yield "#SBATCH --open-mode=append"
-    if slurm.segment_s is not None or plan.max_restarts:
+    if (slurm.segment_s is not None or plan.max_restarts) and not {"requeue", "no-requeue"} & own.keys():
         yield "#SBATCH --requeue"
     for number, part in enumerate(parts):
         if number:
@@ -302,7 +292,7 @@ def _word(text: str) -> str:
 
 def _checked(name: str, value: str) -> str:
     """Check again what the reader of the file has checked: an invalid value would inject text into the script."""
-    if not re.fullmatch(r"[\w.,@%+:=/&|*()\[\]!-]*", value):
+    if not re.fullmatch(r"[\w.,@%+:=/&|?*()\[\]!-]*", value):
         raise CallError(f"{value[:60]!r} is not a valid value of --{name}")
     return value
 

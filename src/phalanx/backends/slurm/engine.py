@@ -25,6 +25,7 @@ from phalanx.errors import CallError
 PATIENCE_S = 60.0  # timeout of a command: a busy controller is slow
 KILL_S = 5.0  # for a command that has timed out to end
 RECORDS_PATIENCE_S = 20.0
+TEST_PATIENCE_S = 10.0
 MOST_IDS = 500  # in one call
 RECALL_DAYS = 30
 TIMED_OUT, NOT_FOUND = (124, 137, -9), 127  # exit codes of `timeout`
@@ -45,6 +46,24 @@ class SlurmEngine(Engine):
                     f"`{command}` is not on the PATH of {socket.gethostname()}: run this on a login node of the "
                     "cluster, or render the job with `phalanx plan --on slurm -o job` and submit it there"
                 )
+
+    def test_submission(self, script: str, environment: Mapping[str, str]) -> str | None:
+        """Ask Slurm whether it would accept a job, without submitting it. Returns None, or why it cannot say so now.
+        Raises EngineUnavailable and JobRejected."""
+        variables = _outside_of_jobs(environment)
+        try:
+            _call(["sbatch", "--test-only"], variables, TEST_PATIENCE_S, script)
+        except JobRejected as fault:
+            if not states.is_for_want_of_nodes(str(fault)):
+                raise
+            # It says the same of a request that no node can ever hold, and of one whose nodes are down.
+            away = states.unavailable_nodes(
+                _call(["sinfo", "-h", "-o", states.NODES_FORMAT], variables, TEST_PATIENCE_S)
+            )
+            if not away:
+                raise
+            return f"Slurm cannot start the job now ({fault}); unavailable are {away}"
+        return None
 
     def submit(  # noqa: PLR0913
         self,
@@ -175,16 +194,21 @@ def _outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith("SLURM_") or name in kept}
 
 
-def _call(command: list[str], environment: Mapping[str, str] | None = None, patience_s: float | None = None) -> str:
-    """The output of a command. Its timeout also holds if this process is killed. Raises EngineUnavailable and
-    JobRejected."""
+def _call(
+    command: list[str],
+    environment: Mapping[str, str] | None = None,
+    patience_s: float | None = None,
+    script: str = "",
+) -> str:
+    """The output of a command, with `script` as its input. Its timeout also holds if this process is killed. Raises
+    EngineUnavailable and JobRejected."""
     patience_s = PATIENCE_S if patience_s is None else patience_s
     limit = ["timeout", f"--kill-after={KILL_S:g}", f"{patience_s:g}"]
     try:
         done = subprocess.run(
             [*limit, *command],
             env=environment,
-            stdin=subprocess.DEVNULL,
+            input=script.encode(),
             capture_output=True,
             timeout=patience_s + 2 * KILL_S,
             check=False,

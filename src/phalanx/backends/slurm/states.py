@@ -15,6 +15,7 @@ from phalanx.ends import Cause
 PREFIX = "phalanx"
 QUEUE_FORMAT = "%A|%i|%T|%r|%S|%e|%V|%N|%k|%j"
 RECORDS_FORMAT = "JobID,State,ExitCode,DerivedExitCode,Reason,Start,End,NodeList,Comment,JobName"
+NODES_FORMAT = "%N|%T|%a"
 OUT_OF_MEMORY = "0:125"  # as an exit code
 _COMMENT = re.compile(rf"{PREFIX}:([A-Za-z0-9_-]+)(?::(\d+))?\Z")
 _NAME = re.compile(rf"{PREFIX}-([A-Za-z0-9_-]+)\Z")
@@ -69,7 +70,7 @@ _REASONS = {
     "AssocGrpGRESMinutes": "the account has used up its GPU time",
     "PartitionNodeLimit": "it requests more nodes than the partition allows: it will never start",
     "PartitionTimeLimit": "it requests more time than the partition allows: it will never start",
-    "PartitionConfig": "the partition has no node that is large enough: it will never start",
+    "PartitionConfig": "it exceeds what the partition allows or has (time, nodes, CPUs, memory): it will never start",
     "PartitionDown": "the partition is down",
     "PartitionInactive": "the partition is inactive",
     "ReqNodeNotAvail": "a node that it needs is not available, or reserved for maintenance",
@@ -86,13 +87,15 @@ _REASONS = {
     "launch_failed_requeued_held": "it could not be started, and is held",
     "JobArrayTaskLimit": "the array has reached its limit of running tasks",
 }
+_USABLE = re.compile(r"(?:idle|mixed|allocated|completing|planned)[~#%$@+^-]?\Z")
 # Transient errors: the same call may work later. All other errors of sbatch are permanent.
 _PASSING = re.compile(
     r"Unable to contact slurm controller|Socket timed out|Zero Bytes were transmitted|Connection refused|"
     r"Unexpected message received|temporarily unavailable|Transport endpoint|Communication connection failure|"
     r"AssocMaxSubmitJobLimit|QOSMaxSubmitJobPerUserLimit|MaxSubmitJobs|"
     r"Slurm temporarily unable to accept job|Resource temporarily|Message receive failure|"
-    r"authentication|Munge|slurm_persist_conn|Insane message",
+    r"authentication|Munge|slurm_persist_conn|Insane message|"
+    r"Could not establish a configuration source|Unable to process configuration file",
     re.IGNORECASE,
 )
 
@@ -217,9 +220,23 @@ def may_pass(complaint: str) -> bool:
     return _PASSING.search(complaint) is not None
 
 
+def is_for_want_of_nodes(complaint: str) -> bool:
+    return "node configuration is not available" in complaint
+
+
+def unavailable_nodes(text: str) -> str:
+    """The nodes that take no jobs now, from `sinfo -h -o NODES_FORMAT`; empty if all do."""
+    rows = [line.split("|") for line in text.splitlines() if line.count("|") == 2]
+    return ", ".join(dict.fromkeys(nodes for nodes, state, is_up in rows if is_up != "up" or not _USABLE.match(state)))
+
+
 def error_of(text: str) -> str:
     """The error message of a command, without its name."""
-    lines = [re.sub(r"^\w+: (?:error: |fatal: )?", "", line).strip() for line in text.splitlines() if line.strip()]
+    lines = [
+        re.sub(r"^(?:\w+: (?:error: |fatal: )?|allocation failure: )", "", line).strip()
+        for line in text.splitlines()
+        if line.strip()
+    ]
     return "; ".join(dict.fromkeys(lines))[:400] or "no error message"
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     "--on",
     "backend",
     metavar="BACKEND",
-    help="Also report what this backend would reject, penalize or delay: slurm by the site profile, kubernetes by the "
-    "rules of most clusters.",
+    help="Also report what this backend would reject, penalize or delay: slurm by the site profile, the wheelhouse and "
+    "`sbatch --test-only`, kubernetes by the rules of most clusters.",
     shell_complete=complete_backend,
 )
 @click.option(

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from phalanx.cli.options import json_option
+from phalanx.cli.render.live_screen import REDRAW_S, is_terminal, watch
 from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.workspace.base import open_workspace
 
 if TYPE_CHECKING:
+    from phalanx.cli.workspace.base import Workspace
     from phalanx.store import Run
 
 
@@ -30,8 +32,11 @@ if TYPE_CHECKING:
     "-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of runs."
 )
 @click.option("--offset", default=0, type=click.IntRange(0), help="Number of runs to skip.")
+@click.option("-w", "--watch", "is_watched", is_flag=True, help="Redraw the list until q or Ctrl-C is pressed.")
 @json_option
-def command(query: str, sort: str, project: str | None, limit: int, offset: int, as_json: bool) -> None:
+def command(
+    query: str, sort: str, project: str | None, limit: int, offset: int, is_watched: bool, as_json: bool
+) -> None:
     """List runs, newest first.
 
     A query is a comma-separated list of conditions that must all hold: `status:running|failed`, `name:%cifar%`,
@@ -40,21 +45,31 @@ def command(query: str, sort: str, project: str | None, limit: int, offset: int,
     """
     from phalanx.store.rows import run_row
 
-    with open_workspace(quiet=as_json) as workspace:
+    def found(workspace: Workspace) -> tuple[list[Run], int, dict[str, str]]:
         runs = workspace.rows.runs(query, sort, limit=limit, offset=offset, project=project)
         count = workspace.rows.count(query, project=project)
-        waits = {run.id: why for run in runs if (why := workspace.waits_for(run))}
-    if as_json:
-        rows = [{**run_row(run), "waits_for": waits.get(run.id)} for run in runs]
-        print_json({"ok": True, "count": count, "runs": rows})
-        return
-    if not runs:
-        click.echo("No matching runs." if query else "No runs yet: start one with `phalanx run -f polyaxonfile.yml`")
-        return
-    head = ["ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK", "WHY"]
-    print_lines(table([head, *(_row(run, waits.get(run.id)) for run in runs)]))
-    if count > offset + len(runs):
-        click.echo(f"{count - offset - len(runs)} more; -n {count} lists all")
+        return runs, count, {run.id: why for run in runs if (why := workspace.waits_for(run))}
+
+    def lines(workspace: Workspace) -> list[str]:
+        runs, count, waits = found(workspace)
+        if not runs:
+            return ["No matching runs." if query else "No runs yet: start one with `phalanx run -f polyaxonfile.yml`"]
+        head = ["ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK", "WHY"]
+        more = count - offset - len(runs)
+        rows = table([head, *(_row(run, waits.get(run.id)) for run in runs)])
+        return [*rows, *([f"{more} more; -n {count} lists all"] if more > 0 else [])]
+
+    is_live = is_watched and not as_json and is_terminal()
+    with open_workspace(settled=not is_live, quiet=as_json) as workspace:
+        if is_live:
+            with workspace.attended() as turn:
+                watch(lambda: lines(workspace), turn, REDRAW_S)
+        elif as_json:
+            runs, count, waits = found(workspace)
+            rows = [{**run_row(run), "waits_for": waits.get(run.id)} for run in runs]
+            print_json({"ok": True, "count": count, "runs": rows})
+        else:
+            print_lines(lines(workspace))
 
 
 def _row(run: Run, waits: str | None) -> list[str]:

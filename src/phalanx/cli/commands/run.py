@@ -36,7 +36,7 @@ MOST_RUNS = 10_000  # of one call
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher priorities leave the queue first.")
 @click.option("--timeout", metavar="TIME", help='Stop the run after this time: seconds, or "90m", "1d12h".')
 @click.option("--strict", is_flag=True, help="Fail if the run requests more than this machine has.")
-@click.option("--unchecked", is_flag=True, help="Submit even if the site profile predicts a rejection.")
+@click.option("--unchecked", is_flag=True, help="Submit even if the site profile or sbatch predicts a rejection.")
 @click.option("--snapshot", is_flag=True, help="Run from a copy of the code, so that later edits do not affect it.")
 @click.option("--build", is_flag=True, help="Run the file's build steps in a virtual environment, which is reused.")
 @click.option("-d", "--detach", is_flag=True, help="Queue the run, print its id and exit.")
@@ -81,7 +81,7 @@ def command(
     continues; `phalanx ps` lists it. The exit code is that of the run.
 
     Fails at once, without queueing, if the cluster cannot be reached from this machine (no `sbatch`, no kubeconfig,
-    no response).
+    no response), or if sbatch refuses the job.
 
     Many runs in one call: `phalanx run --each a.yml b.yml` queues a run for each file, `--times 5` five runs of each.
     It prints their ids, one per line, and exits; with --json, one object per run. If a file has an error, nothing is

@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
-import shutil
-import signal
-import sys
-import termios
-import time
-import tty
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -19,22 +9,16 @@ import click
 
 from phalanx.cli.commands.ps import span
 from phalanx.cli.options import json_option
+from phalanx.cli.render.live_screen import REDRAW_S, is_terminal, watch
 from phalanx.cli.render.output import print_json, printable, table
 from phalanx.cli.workspace.base import open_workspace
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.activity import ActivitySnapshot, ReplicaActivity, RunActivity
-    from phalanx.cli.workspace.base import Workspace
     from phalanx.scheduler.capacity import Capacity
     from phalanx.store import ReplicaRecord
 
-REDRAW_S = 1.0
 REDRAW_THERE_S = 3.0  # slower, because each replica on a server takes one request
-_ENTER = "\x1b[?1049h\x1b[?25l"  # alternate screen, hidden cursor
-_LEAVE = "\x1b[?25h\x1b[?1049l"
-_HOME = "\x1b[H"
-_END_OF_LINE = "\x1b[K"
-_END_OF_SCREEN = "\x1b[J"
 
 
 @click.command("top")
@@ -45,14 +29,16 @@ def command(once: bool, as_json: bool) -> None:
 
     Press q or Ctrl-C to quit; the runs continue. --json, or output to a file or pipe, implies --once.
     """
-    is_once = as_json or once or not (sys.stdout.isatty() and sys.stdin.isatty())
+    is_once = as_json or once or not is_terminal()
     with open_workspace(settled=is_once, quiet=True) as workspace:
         if as_json:
             print_json(frame_json(workspace.frame()))
         elif is_once:
             click.echo("\n".join(frame_lines(workspace.frame())))
         else:
-            _watch(workspace)
+            redraw_s = REDRAW_S if workspace.server is None else REDRAW_THERE_S
+            with workspace.attended() as turn:
+                watch(lambda: frame_lines(workspace.frame()), turn, redraw_s)
 
 
 # showing -------------------------------------------------------------------------------------------------------------
@@ -146,55 +132,3 @@ def _run_json(seen: RunActivity) -> dict[str, Any]:
 
 def _use_json(use: ReplicaActivity) -> dict[str, Any]:
     return {**use._asdict(), "at": datetime.fromtimestamp(use.at, UTC).isoformat()}
-
-
-# live ----------------------------------------------------------------------------------------------------------------
-
-
-def _watch(workspace: Workspace) -> None:
-    """Redraw until the user quits, and run the scheduler if no other process does."""
-    from phalanx.scheduler.runner import TURN_S
-
-    received: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda caught, _: received.append(caught))
-    redraw_s = REDRAW_S if workspace.server is None else REDRAW_THERE_S
-    with workspace.attended() as turn, _screen():
-        drawn = float("-inf")
-        while not received:
-            turn()
-            if time.monotonic() - drawn >= redraw_s:
-                frame = workspace.frame()
-                drawn = time.monotonic()
-                _draw(frame_lines(frame))
-            if _key(TURN_S) in ("q", "Q"):
-                break
-
-
-@contextmanager
-def _screen() -> Iterator[None]:
-    """Switch to the alternate screen and single-key input; always restore the terminal afterwards."""
-    before = termios.tcgetattr(sys.stdin)
-    try:
-        tty.setcbreak(sys.stdin)
-        click.echo(_ENTER, nl=False)
-        yield
-    finally:
-        click.echo(_LEAVE, nl=False)
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-
-
-def _draw(lines: Sequence[str]) -> None:
-    """Draw over the previous frame, which avoids flicker; cut to the size of the terminal."""
-    width, height = shutil.get_terminal_size()
-    shown = list(lines[:height])
-    if len(lines) > height:
-        shown[-1] = f"… {len(lines) - height + 1} more lines"
-    body = "\r\n".join(line[: width - 1] + _END_OF_LINE for line in shown)
-    click.echo(_HOME + body + _END_OF_SCREEN, nl=False)
-
-
-def _key(patience_s: float) -> str:
-    if not select.select([sys.stdin], [], [], patience_s)[0]:
-        return ""
-    return os.read(sys.stdin.fileno(), 1).decode("ascii", "replace") or "q"  # the terminal is gone

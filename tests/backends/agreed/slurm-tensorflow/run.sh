@@ -40,7 +40,8 @@ first=$((${2:-1}))
 if ! type module >/dev/null 2>&1; then
   for found in "${LMOD_PKG:-}/init/bash" "${MODULESHOME:-}/init/bash" /etc/profile.d/{*modules,lmod}.sh; do
     # shellcheck source=/dev/null
-    [ -f "$found" ] && . "$found" && break
+    [ -f "$found" ] && . "$found" 2>/dev/null
+    type module >/dev/null 2>&1 && break
   done
 fi
 type module >/dev/null 2>&1 || fail "this node has no modules, and the file asks for some"
