@@ -167,10 +167,12 @@ def kill_schedulers(place: SlurmPlace) -> int:
 
 
 def in_front_of(place: SlurmPlace, command: str, first: str) -> str:
-    """A PATH on which a command of Slurm's does something else first."""
+    """A PATH on which a command of Slurm's does something else first; not where it only tests a submission."""
     folder, real = place.folder / "in-front", shutil.which(command, path=PATH)
     folder.mkdir(exist_ok=True)
-    (folder / command).write_text(f'#!/bin/bash\n{first}\nexec {real} "$@"\n')
+    (folder / command).write_text(
+        f'#!/bin/bash\n[ "$1" != --test-only ] || exec {real} "$@"\n{first}\nexec {real} "$@"\n'
+    )
     (folder / command).chmod(0o755)
     return f"{folder}:{place.environment()['PATH']}"
 
