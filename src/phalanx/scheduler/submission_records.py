@@ -96,6 +96,8 @@ class JobFinder:
     def keep(self, live: Set[tuple[str, int]]) -> None:
         """Forget all other attempts."""
         self._absent = {key for key in self._absent if key in live}
+        runs = {run_id for run_id, _ in live}
+        self.reasons = {run_id: reason for run_id, reason in self.reasons.items() if run_id in runs}
         for kept in (self._over_at, self._quiet_at):
             for key in kept.keys() - live:
                 del kept[key]

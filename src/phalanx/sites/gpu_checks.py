@@ -44,7 +44,7 @@ def gpu_type_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
 
 
 def idle_gpus(plan: Plan, site: Site | None) -> Iterator[SiteFinding]:
-    """GPUs that the run cannot use, whatever the site."""
+    """GPUs that the run cannot use at any site."""
     with_gpus = [part for part in node_layout.components(plan, site) if part.size.gpus]
     for part in with_gpus:
         role = part.names[0].partition("-")[0]

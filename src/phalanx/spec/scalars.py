@@ -32,6 +32,7 @@ _VALUE_WORDS = frozenset(["true", "false", "null", ""])  # templates write these
 class WrittenScalar:
     """A value that keeps its characters: `str` of it are the characters, everything else is that of the value."""
 
+    plain: Scalar
     text: str
 
     def __str__(self) -> str:
@@ -40,22 +41,14 @@ class WrittenScalar:
     def __getnewargs__(self) -> tuple[Any, ...]:
         return (self.plain, self.text)
 
-    @property
-    def plain(self) -> Scalar:
-        raise NotImplementedError
-
 
 class WrittenInt(WrittenScalar, int):
     """`0123456`, `0x1F`, `1_000`."""
 
     def __new__(cls, value: int, text: str) -> WrittenInt:
         made = super().__new__(cls, value)
-        made.text = text
+        made.plain, made.text = value, text
         return made
-
-    @property
-    def plain(self) -> int:
-        return int(self)
 
 
 class WrittenFloat(WrittenScalar, float):
@@ -63,12 +56,8 @@ class WrittenFloat(WrittenScalar, float):
 
     def __new__(cls, value: float, text: str) -> WrittenFloat:
         made = super().__new__(cls, value)
-        made.text = text
+        made.plain, made.text = value, text
         return made
-
-    @property
-    def plain(self) -> float:
-        return float(self)
 
 
 class WrittenBool(WrittenScalar, int):
@@ -76,23 +65,18 @@ class WrittenBool(WrittenScalar, int):
 
     def __new__(cls, value: bool, text: str) -> WrittenBool:
         made = super().__new__(cls, value)
-        made.text = text
+        made.plain, made.text = value, text
         return made
 
     def __repr__(self) -> str:
         return repr(self.plain)
-
-    @property
-    def plain(self) -> bool:
-        return bool(self)
 
 
 class WrittenNull(WrittenScalar):
     """`~`."""
 
     def __init__(self, value: None, text: str) -> None:
-        del value
-        self.text = text
+        self.plain, self.text = value, text
 
     def __bool__(self) -> bool:
         return False
@@ -108,10 +92,6 @@ class WrittenNull(WrittenScalar):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WrittenNull, (None, self.text)
-
-    @property
-    def plain(self) -> None:
-        return None
 
 
 def written(value: Scalar, text: str | None) -> Any:
