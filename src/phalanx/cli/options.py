@@ -122,17 +122,14 @@ def load(files: tuple[str, ...], params: tuple[str, ...]) -> Spec:
     return spec.load(read_files(files), parse_params(params), inspect=plan.inspect)
 
 
-def _is_text(argument: str) -> bool:
-    """False for an argument that was not UTF-8: its bytes arrive as lone surrogates, which cannot be printed."""
-    return argument.isascii() or not any("\ud800" <= character <= "\udfff" for character in argument)
-
-
 def parse_params(pairs: tuple[str, ...]) -> dict[str, str]:
     """`-P name=value` as a dict. Raises CallError."""
+    from phalanx.spec.scalars import is_valid_text
+
     params: dict[str, str] = {}
     for pair in pairs:
-        if not _is_text(pair):
-            raise CallError(f"-P {pair!r}: not UTF-8")
+        if not is_valid_text(pair):  # bytes that are not UTF-8 arrive as lone surrogates
+            raise CallError(f"-P {pair!r}: not UTF-8; write the value in UTF-8, or put it into the file")
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise CallError(f"-P {pair!r}: expected -P NAME=VALUE")
