@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from phalanx.store.model_index import Model, ModelEvent, ModelVersion
 from phalanx.store.records import Artifact, ReplicaRecord, Run, StatusChange
-from phalanx.store.series.points import Summary
+from phalanx.store.series.summaries import Summary
 
 Row = Mapping[str, Any]
 Record = TypeVar("Record")

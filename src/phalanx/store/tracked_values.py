@@ -14,7 +14,7 @@ from phalanx.errors import CallError
 from phalanx.store.database import Database, Row
 from phalanx.store.query import number
 from phalanx.store.records import Artifact, microseconds, utc
-from phalanx.store.series.points import Summary
+from phalanx.store.series.summaries import Summary
 from phalanx.store.sql import insertion, label
 
 _KEY = "(SELECT key FROM runs WHERE id = ?)"

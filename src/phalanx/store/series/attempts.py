@@ -12,8 +12,9 @@ from phalanx import run_paths
 from phalanx.errors import disk_fault
 from phalanx.spool import JSON, split
 from phalanx.store.series.compacted import CompactedPart, checksum_of, parts_of
-from phalanx.store.series.points import Columns, PointFile, point_files
-from phalanx.store.series.strands import After, MemoryStrand, MergedStrand, Strand, in_line
+from phalanx.store.series.points import LAST_STEP, Columns, PointFile, point_files
+from phalanx.store.series.strands import After, MemoryStrand, MergedStrand, Strand, in_line, summary_of_line, within
+from phalanx.store.series.summaries import FIRST_STEP, Summary
 from phalanx.stored_plan import PlanDamaged, read_plan
 
 FIRST_ROLES = ("master", "chief")
@@ -138,7 +139,7 @@ class AttemptPoints:
         return {**found, **self._ranks}
 
     def strands(self, metric: str, replica: str, after: After) -> list[Strand]:
-        """The line of one series; `after` returns its last step in earlier attempts."""
+        """The line of one series; `after` returns its largest step in earlier attempts."""
         compacted = self._compacted(metric, replica)
         fresh = self.fresh(metric, replica, after)
         return in_line([*compacted, fresh] if fresh else compacted)
@@ -149,13 +150,10 @@ class AttemptPoints:
         if not columns:
             return None
         compacted = self._compacted(metric, replica)
-        if compacted:
-            last = compacted[-1].total().last_step
-            after = lambda: last  # noqa: E731 - named after what it replaces
         merged = self._merged.get((metric, replica))
         if merged is None or list(map(id, merged.sources)) != list(map(id, columns)):
             merged = self._merged[metric, replica] = MergedStrand(columns, self.number)
-        return merged.grow(after)
+        return merged.grow(after, max((strand.total().high_step for strand in compacted), default=None))
 
     def _compacted(self, metric: str, replica: str) -> list[Strand]:
         found = (self.parts[number].strand(metric, replica) for number in sorted(self.parts))
@@ -167,11 +165,12 @@ class AttemptPoints:
 
 
 class PointHistory:
-    """All attempts of a run, or those before one."""
+    """All attempts of a run, or those before one; of all replicas, or only one."""
 
-    def __init__(self, run_folder: Path, before: int | None = None) -> None:
+    def __init__(self, run_folder: Path, before: int | None = None, only: str | None = None) -> None:
         self.run_folder = run_folder
         self.before = before
+        self.only = only
         self.each: dict[int, AttemptPoints] = {}
         self._polled = False
 
@@ -189,7 +188,8 @@ class PointHistory:
         return changed
 
     def _poll(self) -> bool:
-        sources, leaves = sources_of(self.run_folder), parts_of(self.run_folder)  # in this order: see `Attempt.poll`
+        sources = sources_of(self.run_folder, self.only)  # before the leaves: see `AttemptPoints.poll`
+        leaves = parts_of(self.run_folder)
         changed = False
         for number in sorted(sources.keys() | leaves.keys() | self.each.keys()):
             if self.before is None or number < self.before:
@@ -201,27 +201,62 @@ class PointHistory:
         """The line of each attempt that logged the series, in order."""
         found: list[list[Strand]] = []
         for number in sorted(self.each):
-            strands = self.each[number].strands(metric, replica, partial(_last_step, found))
+            strands = self.each[number].strands(metric, replica, partial(_largest_step, found))
             if strands:
                 found.append(strands)
         return found
 
-    def last_step(self, metric: str, replica: str) -> int | None:
-        """The last step of the whole series. Read lazily: it is rarely needed."""
+    def largest_step(self, metric: str, replica: str) -> int | None:
+        """The largest step of the latest attempt that logged the series. Read lazily: it is rarely needed."""
+        self._poll_once()
+        return _largest_step(self.lines(metric, replica))
+
+    def summary(self, metric: str, replica: str, below: int) -> Summary | None:
+        """Of the points that survive an attempt whose smallest step is `below`."""
+        self._poll_once()
+        return summary_of_line(surviving(self.lines(metric, replica), below - 1, roughly=True))
+
+    def series(self) -> set[tuple[str, str]]:
+        """Metric and replica of every series."""
+        self._poll_once()
+        return {one for attempt in self.each.values() for one in attempt.series()}
+
+    def _poll_once(self) -> None:
         if not self._polled:
             self.poll()
-        return _last_step(self.lines(metric, replica))
 
 
-def _last_step(lines: Sequence[Sequence[Strand]]) -> int | None:
-    return lines[-1][-1].total().last_step if lines else None
+def _largest_step(lines: Sequence[Sequence[Strand]]) -> int | None:
+    return max(strand.total().high_step for strand in lines[-1]) if lines else None
 
 
-def sources_of(run_folder: Path) -> dict[int, list[PointSource]]:
-    """All point files of a run, by attempt."""
+def surviving(lines: Sequence[Sequence[Strand]], end: int = LAST_STEP, *, roughly: bool = False) -> list[Strand]:
+    """The line that is left of the lines of several attempts: what no later attempt logged again, up to a step."""
+    if len(lines) == 1 and end == LAST_STEP:
+        return list(lines[0])
+    return [
+        part
+        for line, own in zip(lines, line_ends(lines), strict=True)
+        for strand in line
+        for part in within(strand, FIRST_STEP, min(own, end), roughly=roughly)
+    ]
+
+
+def line_ends(lines: Sequence[Sequence[Strand]]) -> list[int]:
+    """The last step of each attempt's line that no later attempt logged again."""
+    ends = []
+    end = LAST_STEP
+    for line in reversed(lines):
+        ends.append(end)
+        end = min(end, *(strand.total().low_step - 1 for strand in line))
+    return ends[::-1]
+
+
+def sources_of(run_folder: Path, only: str | None = None) -> dict[int, list[PointSource]]:
+    """All point files of a run or of one replica, by attempt."""
     found: dict[int, list[PointSource]] = {}
     base = run_folder / run_paths.REPLICAS
-    for replica in _names(base):
+    for replica in _names(base) if only is None else [only]:
         for attempt in _names(base / replica):
             number = run_paths.attempt_number(attempt)
             if number is not None and replica.isprintable():

@@ -163,7 +163,7 @@ def _strands(attempt: AttemptPoints, replicas: Sequence[str], earlier: PointHist
     found = []
     for metric, place in sorted({(metric, places[replica]) for metric, replica in attempt.fresh_series()}):
         replica = replicas[place]
-        strand = attempt.fresh(metric, replica, partial(earlier.last_step, metric, replica))
+        strand = attempt.fresh(metric, replica, partial(earlier.largest_step, metric, replica))
         if strand is not None:
             found.append(NamedSeries(metric, place, strand))
     return found

@@ -15,7 +15,7 @@ from math import inf, isfinite
 from operator import sub, truediv
 from typing import Any, NamedTuple
 
-from phalanx.store.series.points import Columns, Summary
+from phalanx.store.series.points import Columns
 
 LEAF_ROWS = 256
 
@@ -52,10 +52,6 @@ class Leaf(NamedTuple):
     max: float
     sum: float
     last: float
-
-    def summary(self) -> Summary:
-        low, high = (self.min, self.max) if self.odd < self.rows else (None, None)
-        return Summary(self.last, low, high, self.rows, self.last_step, self.last_time)
 
 
 WHOLE_COLUMNS = 6  # the first fields of a leaf are integers, the others floats

@@ -1,20 +1,17 @@
 """Points as training wrote them: the `*.points` files of an attempt's folder, decoded into plain columns.
 
-A `PointFile` follows one file and keeps all of it; `FolderSummaries` follows all files of a folder and keeps a few
-numbers per metric. Both continue where they stopped, skip damaged data and never hold a Python object per point.
+A `PointFile` follows one file. It continues where it stopped, skips damaged data and never holds a Python object per
+point.
 """
 
 from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import closing
-from math import inf, isfinite
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from struct import Struct
-from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 from zlib import crc32
 
 from phalanx.spool import CHUNK, HEAD, MARK, MAX_PAYLOAD, MOMENT, NAME_NUMBER, NAMES, NO_STEP, POINTS, VALUE
@@ -27,17 +24,6 @@ KNOWN_BYTES = 64
 SHAPES_KEPT = 256  # number of record lengths whose decoders are cached
 
 Append = Callable[[Any], None]
-
-
-class Summary(NamedTuple):
-    """A metric's summary in lists. Minimum and maximum are over the finite values, None when there are none."""
-
-    last: float
-    min: float | None
-    max: float | None
-    count: int  # type: ignore[assignment] # the usual word, though tuples have a method of that name
-    step: int  # of the last point
-    at: float  # when the last point was logged
 
 
 class Columns:
@@ -147,7 +133,8 @@ class PointFile:
 
     def _feed(self, buffer: bytes) -> int:
         """Decode the complete records of a range of the file. One loop without calls: it runs once for every record
-        that any training logs. At damaged bytes it skips to the next complete record."""
+        that any training logs. At damaged bytes it skips to the next complete record. Times have microseconds, as they
+        have in Parquet, so that a series reads the same before and after compaction."""
         head, checksum, shapes, appends = HEAD.unpack_from, crc32, self._shapes, self._appends
         size, header = len(buffer), HEAD.size
         points = position = 0
@@ -168,8 +155,7 @@ class PointFile:
                             shape = self._shape(length)
                         fields = shape(buffer, start)
                         step, time = fields[0], fields[1]
-                        if not 0.0 <= time < END_OF_TIME:
-                            time = self._time
+                        time = round(time * 1e6) / 1e6 if 0.0 <= time < END_OF_TIME else self._time
                         for place in range(2, len(fields), 2):
                             append_step, append_time, append_value = appends[fields[place]]
                             append_step(step)
@@ -226,90 +212,6 @@ class _Appends(dict[int, tuple[Append, Append, Append]]):
 def _nothing(*_: object) -> tuple[Any, ...]:
     """A point record that is too short."""
     return (NO_STEP, -1.0)
-
-
-def next_step(last: int | None) -> int:
-    """The step of a point that was logged without one."""
-    return 0 if last is None else min(last + 1, LAST_STEP)
-
-
-class FolderSummaries:
-    """Follows all points written into one folder and keeps only a summary per metric: for lists of active runs. `after`
-    are the last steps of earlier attempts, for points without a step."""
-
-    def __init__(self, folder: Path, after: Mapping[str, int] | None = None) -> None:
-        self.folder = folder
-        self.after = dict(after or {})
-        self.summaries: dict[str, Summary] = {}
-        self._files: dict[str, PointFile] = {}
-
-    def poll(self, longest_s: float | None = None) -> set[str]:
-        """The metrics with new points. After about this many seconds, the rest is left for the next call."""
-        deadline = inf if longest_s is None else monotonic() + longest_s
-        changed: set[str] = set()
-        for name in point_files(self.folder):
-            file = self._files.setdefault(name, PointFile(self.folder / name))
-            try:
-                with closing(file.chunks()) as chunks:
-                    for _ in chunks:
-                        changed |= self._take(file)
-                        if monotonic() >= deadline:
-                            return changed
-            except FileNotFoundError:
-                continue  # its points were compacted meanwhile; they are already counted
-        return changed
-
-    def _take(self, file: PointFile) -> set[str]:
-        """Add a file's columns to the summaries and empty them."""
-        filled = {name: columns for name, columns in file.metrics.items() if columns.values}
-        for name, columns in filled.items():
-            before = self.summaries.get(name)
-            grown = _grown(before, columns, before.step if before else self.after.get(name))
-            if before and len(self._files) > 1 and before.at > grown.at:  # another process logged it later
-                grown = grown._replace(last=before.last, step=before.step, at=before.at)
-            self.summaries[name] = grown
-            columns.clear()
-        return set(filled)
-
-
-def _grown(before: Summary | None, columns: Columns, last_step: int | None) -> Summary:
-    """The last value has the largest step and, among equal steps, the latest time."""
-    values = columns.values
-    finite = values if isfinite(sum(values)) else [value for value in values if isfinite(value)]
-    lowest, highest = (min(finite), max(finite)) if finite else (None, None)
-    place, step = _largest_step(columns.steps, last_step)
-    grown = Summary(values[place], lowest, highest, len(values), step, columns.times[place])
-    if before is None:
-        return grown
-    last = before if before.step is not None and before.step > step else grown
-    return Summary(
-        last.last,
-        _either(min, before.min, lowest),
-        _either(max, before.max, highest),
-        before.count + grown.count,
-        last.step,
-        last.at,
-    )
-
-
-def _either(choose: Callable[[float, float], float], one: float | None, other: float | None) -> float | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return choose(one, other)
-
-
-def _largest_step(steps: array[int], before: int | None) -> tuple[int, int]:
-    """The position of the largest step in a range, the last of equal ones; missing steps are counted."""
-    found, largest, last = 0, None, before
-    if NO_STEP not in steps:
-        largest = max(steps)
-        return len(steps) - 1 - steps[::-1].index(largest), largest
-    for place, given in enumerate(steps):
-        last = next_step(last) if given == NO_STEP else given
-        if largest is None or last >= largest:
-            found, largest = place, last
-    assert largest is not None, "a stretch has at least one point"
-    return found, largest
 
 
 def point_files(folder: Path) -> list[str]:

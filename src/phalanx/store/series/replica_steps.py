@@ -16,7 +16,8 @@ from typing import NamedTuple
 from phalanx import run_paths
 from phalanx.spool import HEAD, MAX_PAYLOAD, MOMENT, NO_STEP, POINTS, split
 from phalanx.store.series.compacted import CompactedPart, parts_of
-from phalanx.store.series.points import FolderSummaries, point_files
+from phalanx.store.series.points import point_files
+from phalanx.store.series.summaries import FolderSummaries
 
 TAIL = 1 << 16  # bytes: many records of usual size
 MOST_RUNS = 64

@@ -8,22 +8,31 @@ separately.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
 from phalanx.errors import CallError, SystemFault
-from phalanx.store.series.attempts import PointHistory, planned_ranks, replica_order
+from phalanx.store.series.attempts import PointHistory, line_ends, planned_ranks, replica_order, surviving
 from phalanx.store.series.leaves import Bucket
-from phalanx.store.series.points import LAST_STEP, Summary
+from phalanx.store.series.points import LAST_STEP, Columns
 from phalanx.store.series.rank_statistics import Spread, on_grid, per_step, side_by_side
-from phalanx.store.series.strands import Point, Strand, buckets_of, latest, points_of, total_of, within
+from phalanx.store.series.strands import (
+    Point,
+    Strand,
+    buckets_of,
+    latest,
+    points_of,
+    summary_of_line,
+    total_of,
+    within,
+)
+from phalanx.store.series.summaries import FIRST_STEP, Summary, point_key
 
 __all__ = ["Bucket", "Point", "RunSeries", "Series", "Spread", "Summary"]
 
-FIRST_STEP = -LAST_STEP - 1
 ANSWERS_KEPT = 64
 EXACT_POINTS = 250_000  # more steps than this are put on a grid before ranks are compared
 GRID = 1000  # default number of cells
@@ -53,9 +62,10 @@ class RunSeries:
     need the points themselves raise CallError.
     """
 
-    def __init__(self, run_folder: Path) -> None:
+    def __init__(self, run_folder: Path, only: str | None = None) -> None:
+        """`only`: the points of one replica that are not compacted; for the series of that replica."""
         self.folder = run_folder
-        self._attempts = PointHistory(run_folder)
+        self._attempts = PointHistory(run_folder, only=only)
         self._polled = False
         self._index: dict[str, list[str]] = {}  # replicas by metric
         self._ranks: dict[str, int] = {}
@@ -121,15 +131,7 @@ class RunSeries:
         return found
 
     def _surviving(self, metric: str, replica: str, *, roughly: bool = False) -> list[Strand]:
-        lines = self._attempt_lines(metric, replica)
-        if len(lines) == 1:
-            return lines[0]
-        return [
-            part
-            for line, end in zip(lines, _ends(lines), strict=True)
-            for strand in line
-            for part in within(strand, FIRST_STEP, end, roughly=roughly)
-        ]
+        return surviving(self._attempt_lines(metric, replica), roughly=roughly)
 
     def series(self, metric: str, replica: str | None = None) -> list[Series]:
         """The surviving line of each replica, or of one."""
@@ -139,7 +141,7 @@ class RunSeries:
         """The overwritten points, by attempt."""
         lines = self._attempt_lines(metric, replica) if replica in self.replicas(metric) else []
         found = []
-        for line, end in zip(lines, _ends(lines), strict=True):
+        for line, end in zip(lines, line_ends(lines), strict=True):
             if end < LAST_STEP:
                 lost = [part for strand in line for part in within(strand, end + 1, LAST_STEP)]
                 if lost:
@@ -183,7 +185,7 @@ class RunSeries:
         """The overwritten points: at most `count` buckets per attempt."""
         lines = self._attempt_lines(metric, replica) if replica in self.replicas(metric) else []
         found = []
-        for line, end in zip(lines, _ends(lines), strict=True):
+        for line, end in zip(lines, line_ends(lines), strict=True):
             lost = _between(_between(line, end + 1, None), first, last) if end < LAST_STEP else []
             if lost:
                 found.append((lost[0].attempt, buckets_of(lost, max(count, 1))))
@@ -229,12 +231,24 @@ class RunSeries:
 
     def summaries(self) -> dict[str, Summary]:
         """For each metric, of the first replica that logged it."""
-        found = {}
-        for metric, replicas in self._known().items():
-            total = total_of(self._surviving(metric, replicas[0], roughly=True))
-            if total is not None:
-                found[metric] = total.summary()
-        return found
+        found = {metric: self.summary(metric, replicas[0]) for metric, replicas in self._known().items()}
+        return {metric: summary for metric, summary in found.items() if summary is not None}
+
+    def summary(self, metric: str, replica: str) -> Summary | None:
+        """None if the replica did not log it."""
+        self._known()
+        return summary_of_line(self._surviving(metric, replica, roughly=True))
+
+    def repeated(self, metric: str, replica: str, points: Iterable[Point]) -> list[Point]:
+        """Those of the points that the replica has logged already."""
+        line = self._surviving(metric, replica) if replica in self.replicas(metric) else []
+        total = total_of(line)
+        if total is None:
+            return []
+        old = [point for point in points if point.time <= total.high_time and point.step <= total.high_step]
+        known = points_of(line) if old else Columns()
+        keys = set(map(point_key, known.steps, known.times, known.values))
+        return [point for point in old if point_key(point.step, point.time, point.value) in keys]
 
     def at(self, metric: str, step: int) -> dict[str, Point]:
         """The point of each replica at a step, or the last one before it."""
@@ -251,13 +265,3 @@ def _between(strands: Sequence[Strand], first: int | None, last: int | None) -> 
         return list(strands)
     low, high = FIRST_STEP if first is None else first, LAST_STEP if last is None else last
     return [part for strand in strands for part in within(strand, low, high, roughly=True)]
-
-
-def _ends(lines: Sequence[Sequence[Strand]]) -> list[int]:
-    """The last step of each attempt's line that no later attempt logged again."""
-    ends = []
-    end = LAST_STEP
-    for line in reversed(lines):
-        ends.append(end)
-        end = min(end, *(strand.total().low_step - 1 for strand in line))
-    return ends[::-1]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Protocol
 
 from phalanx.errors import CallError, SystemFault
 from phalanx.spool import NO_STEP
 from phalanx.store.series.leaves import LEAF_ROWS, Bucket, Leaf, Leaves, leaf_bounds, leaf_of
-from phalanx.store.series.points import Columns, next_step
+from phalanx.store.series.points import LAST_STEP, Columns
+from phalanx.store.series.summaries import RepeatGuard, Summary, counted, distinct, last_place
 
 After = Callable[[], int | None]
 
@@ -179,22 +181,37 @@ def buckets_of(strands: Sequence[Strand], count: int) -> list[Bucket]:
     return leaves.buckets(count)
 
 
+def summary_of_line(strands: Sequence[Strand]) -> Summary | None:
+    """The summary by the rule in `summaries`. The last point is usually the one at the end; otherwise, it is read."""
+    total = total_of(strands)
+    if total is None:
+        return None
+    low, high = (total.min, total.max) if total.odd < total.rows else (None, None)
+    last = Point(total.last_step, total.last_time, total.last, strands[-1].attempt)
+    if total.last_step != total.high_step or total.last_time != total.high_time:
+        with suppress(CallError, SystemFault):  # no pyarrow here: only the leaves
+            last = latest(strands, LAST_STEP) or last
+    return Summary(last.value, low, high, total.rows, last.step, last.time)
+
+
 def latest(strands: Sequence[Strand], step: int) -> Point | None:
-    """The point with the highest step up to that one; the last of several."""
-    best: tuple[int, Strand, int] | None = None
+    """The last point up to a step, by the rule in `summaries`. Few leaves are read."""
+    reached: list[tuple[int, Strand, int]] = []  # the largest step of each leaf that can have it
     for strand in strands:
         leaves = strand.leaves()
         for place, (low, high) in enumerate(zip(leaves.columns[4], leaves.columns[5], strict=True)):
-            if low <= step and (best is None or min(step, high) >= best[0]):
-                reached = high if high <= step else max(kept for kept in _leaf(strand, place).steps if kept <= step)
-                if best is None or reached >= best[0]:
-                    best = (reached, strand, place)
-    if best is None:
-        return None
-    reached, strand, place = best
-    points = _leaf(strand, place)
-    row = max(row for row, found in enumerate(points.steps) if found == reached)
-    return Point(reached, points.times[row], points.values[row], strand.attempt)
+            if low <= step and (not reached or min(step, high) >= reached[-1][0]):
+                largest = high if high <= step else max(one for one in _leaf(strand, place).steps if one <= step)
+                if not reached or largest >= reached[-1][0]:
+                    reached.append((largest, strand, place))
+    found: list[Point] = []
+    for largest, strand, place in reached:
+        if largest == reached[-1][0]:
+            points = _leaf(strand, place)
+            points = points.picked(row for row, given in enumerate(points.steps) if given == largest)
+            row = last_place(points.steps, points.times)
+            found.append(Point(largest, points.times[row], points.values[row], strand.attempt))
+    return max(reversed(found), key=lambda point: point.time, default=None)
 
 
 class MergedStrand:
@@ -206,45 +223,42 @@ class MergedStrand:
         self.strand = MemoryStrand(Columns(), attempt)
         self._lengths: list[int] = []
         self._steps: array[int] | None = None  # separate columns, once steps must be counted
+        self._guard = RepeatGuard()
+        self._is_plain = len(self.sources) == 1  # a single file that repeats no point: its own columns are used
 
-    def grow(self, after: After) -> MemoryStrand:
-        """`after` returns the last step before the first one."""
+    def grow(self, after: After, largest: int | None = None) -> MemoryStrand:
+        """`after` returns the largest step of the attempt before, `largest` is that of the attempt's other points."""
         lengths = list(map(len, self.sources))
         if lengths != self._lengths:
-            if len(lengths) == 1:
-                self._follow(self.sources[0], after)
+            if self._is_plain:
+                source, done = self.sources[0], sum(self._lengths)
+                self._is_plain = self._guard.admits(source.steps[done:], source.times[done:])
+            if self._is_plain:
+                self._follow(self.sources[0], after, largest)
             else:
-                self.strand = MemoryStrand(self._merged(after), self.strand.attempt)
+                self.strand = MemoryStrand(self._merged(after, largest), self.strand.attempt)
             self._lengths = lengths
         return self.strand
 
-    def _follow(self, source: Columns, after: After) -> None:
-        """A single file: its own columns are used."""
+    def _follow(self, source: Columns, after: After, largest: int | None) -> None:
         done = sum(self._lengths)
         fresh = source.steps[done:]
         if self._steps is None and NO_STEP in fresh:
             self._steps = source.steps[:done]
         if self._steps is not None:
-            self._steps.extend(counted(fresh, self._steps[-1] if done else after()))
+            if done:
+                self._steps.extend(counted(fresh, max(self._steps)))
+            else:
+                self._steps.extend(counted(fresh, largest, after()))
         held = self.strand.columns
         held.steps = source.steps if self._steps is None else self._steps
         held.times, held.values = source.times, source.values
 
-    def _merged(self, after: After) -> Columns:
-        merged = in_order_of_time(self.sources)
+    def _merged(self, after: After, largest: int | None) -> Columns:
+        merged = distinct(in_order_of_time(self.sources))
         if NO_STEP in merged.steps:
-            merged.steps = counted(merged.steps, after())
+            merged.steps = counted(merged.steps, largest, after())
         return merged
-
-
-def counted(steps: array[int], last: int | None) -> array[int]:
-    """The steps, with missing ones counted."""
-    found = array("q")
-    append: Callable[[int], None] = found.append
-    for step in steps:
-        last = next_step(last) if step == NO_STEP else step
-        append(last)
-    return found
 
 
 def in_order_of_time(sources: Sequence[Columns]) -> Columns:
@@ -261,7 +275,7 @@ def in_order_of_time(sources: Sequence[Columns]) -> Columns:
 def follow_each_other(strands: Sequence[Strand]) -> bool:
     """Whether each ends before the next one begins."""
     totals = [strand.total() for strand in strands]
-    return all(one.high_time <= other.first_time for one, other in pairwise(totals))
+    return all(one.high_time < other.first_time for one, other in pairwise(totals))
 
 
 def in_line(strands: Sequence[Strand]) -> list[Strand]:
@@ -275,4 +289,4 @@ def in_line(strands: Sequence[Strand]) -> list[Strand]:
         sources = [strand.points(0, strand.rows) for strand in ordered]
     except (CallError, SystemFault):
         return ordered  # no pyarrow: nearly in order is better than nothing
-    return [MemoryStrand(in_order_of_time(sources), ordered[0].attempt)]
+    return [MemoryStrand(distinct(in_order_of_time(sources)), ordered[0].attempt)]
