@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from phalanx.errors import CallError
+from phalanx.ingest.indexer import RunIndexer
 from phalanx.ingest.rebuild import rebuild_store
 from phalanx.server.auth.identities import Identity, Role
 from phalanx.server.http.responses import RequestError
@@ -61,11 +62,45 @@ def test_without_steps_every_value_is_kept(site: Site) -> None:
     assert site.run(run_id)["data"]["metrics"][0]["value"] == 2.0
 
 
-def test_the_last_value_is_that_of_the_highest_step(site: Site) -> None:
+def check_last(site: Site, run_id: str, key: str, value: float, count: int) -> None:
+    """Every list, search and history says the same: before and after the scheduler has read the files."""
+    for is_read in (False, True):
+        if is_read:
+            with Store.open(site.home.path, site.database) as store:
+                RunIndexer(site.home, store, store.find(run_id), ["master-0"]).run_pass()
+        assert len(history(site, run_id, key)) == count
+        assert [row["value"] for row in site.run(run_id)["data"]["metrics"]] == [value]
+        assert site.stored(run_id).summary == {key: value}
+        (row,) = site.get(f"/api/v1/runs/{run_id}/metrics")["metrics"]
+        assert (row["last"], row["count"]) == (value, count)
+        assert site.get(f"/api/v1/runs/{run_id}")["summaries"][key]["count"] == count
+        assert [run["id"] for run in site.get("/api/v1/runs", q=f"metric.{key}:{value}")["runs"]] == [run_id]
+        search = {"experiment_ids": ["0"], "filter": f"metrics.{key} = {value}"}
+        assert len(site.mlflow("POST", "runs/search", search)["runs"]) == 1
+
+
+def test_the_last_value_is_that_of_the_largest_step_everywhere_at_every_moment(site: Site) -> None:
     run_id = site.begin()
-    metric(site, run_id, "loss", 0.5, step=10)
-    metric(site, run_id, "loss", 0.9, step=2)
-    assert site.run(run_id)["data"]["metrics"][0]["value"] == 0.5
+    for count, (step, last) in enumerate([(1, 1.0), (5, 5.0), (3, 5.0)], 1):
+        metric(site, run_id, "acc", float(step), step=step, timestamp=1_700_000_000_000 + count)
+        check_last(site, run_id, "acc", last, count)
+
+
+def test_points_that_are_sent_again_with_a_model_count_once(site: Site) -> None:
+    """As MLflow 3 does in `log_model`."""
+    run_id = site.begin()
+    points = [
+        {"key": "loss", "value": 10.0 - step, "step": step, "timestamp": 1_700_000_000_000 + step} for step in range(10)
+    ]
+    for point in points:
+        site.mlflow("POST", "runs/log-metric", {"run_id": run_id, **point})
+    site.mlflow("POST", "runs/log-batch", {"run_id": run_id, "metrics": [points[0], points[0], points[9]]})
+    check_last(site, run_id, "loss", 1.0, 10)
+    site.mlflow("POST", "runs/update", {"run_id": run_id, "status": "FINISHED", "end_time": 1_700_000_100_000})
+    compact(site.folder(run_id), 1)
+    check_last(site, run_id, "loss", 1.0, 10)
+    site.mlflow("POST", "runs/log-batch", {"run_id": run_id, "metrics": points})
+    check_last(site, run_id, "loss", 1.0, 10)
 
 
 @pytest.mark.parametrize(

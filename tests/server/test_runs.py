@@ -205,9 +205,9 @@ def test_nothing_else_of_a_run_is_changed(site: Site, body: Any) -> None:
     assert site.get(f"/api/v1/runs/{run_id}")["name"] == "n"
 
 
-def log_points(site: Site, run_id: str, count: int = 100) -> None:
+def log_points(site: Site, run_id: str, count: int = 100, first: int = 0) -> None:
     writer = PointWriter(site.attempt(run_id) / "client-1.points")
-    for step in range(count):
+    for step in range(first, first + count):
         writer.add(step, 1_700_000_000.0 + step, {"loss": 1 / (step + 1), "odd": float("nan")})
     writer.close()
 
@@ -244,7 +244,7 @@ def test_a_series_that_grows_is_read_on(site: Site) -> None:
     log_points(site, run_id, 10)
     path = f"/api/v1/runs/{run_id}/metrics/series"
     assert len(site.get(path, name="loss", buckets=0)["series"][0]["steps"]) == 10
-    log_points(site, run_id, 5)
+    log_points(site, run_id, 5, first=10)
     assert len(site.get(path, name="loss", buckets=0)["series"][0]["steps"]) == 15
 
 

@@ -19,11 +19,12 @@ from phalanx.errors import CallError, StoreError, SystemFault
 from phalanx.home.home import Home
 from phalanx.ingest.tensorboard import EventFileFollower
 from phalanx.spool import JSON, Reader, Record
-from phalanx.store import Artifact, Run, Store, Summary
-from phalanx.store.series.points import FolderSummaries
+from phalanx.store import Artifact, Run, Store
+from phalanx.store.series.attempts import PointHistory, planned_ranks, replica_order
+from phalanx.store.series.compacted import parts_of
+from phalanx.store.series.replica_summaries import ReplicaSummaries
 
 EVERY_S = 1.0  # seconds between two reads of an active run
-LOWEST = ("master", "chief", "launcher")  # the replica whose metrics represent the run
 # Exceptions that a malformed event may cause; it must not block the others.
 UNFIT = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError, CallError)
 
@@ -46,22 +47,37 @@ class RunIndexer:
         self.next_at = 0.0
         self.is_replay = is_replay
         self.folder = home.run(run.id).path
-        names = sorted(replicas, key=lambda name: name.rpartition("-")[0] not in LOWEST)
-        self.order = {name: place for place, name in enumerate(names)}
+        self.ranks = planned_ranks(self.folder)
+        names = sorted(replicas, key=self._order)
         self.folders = {name: self.folder / run_paths.attempt_folder(name, run.attempt) for name in names}
-        after = {name: row.step for name, row in store.summaries(run.id).items() if row.step is not None}
-        self.before = after if run.attempt > 1 else {}
+        self.earlier = PointHistory(self.folder, run.attempt)
         self.progress_since: dict[str, Any] | None = None
         self._begin()
 
     def _begin(self) -> None:
         """Reset to the state before anything was read."""
         self.is_torn = False  # the TensorBoard files will be truncated
-        self.points = {name: FolderSummaries(path, self.before) for name, path in self.folders.items()}
+        self.points = {name: self._summaries_of(name) for name in self.folders}
         self.owners: dict[str, str] = {}  # the first replica, in our order, that logged a metric represents it
+        self.unstored: dict[str, str] = {}  # metrics with new points, and their owner
+        for metric, replica in self.earlier.series() if self.attempt > 1 else ():
+            self._own(metric, replica)
         self.events: dict[Path, Reader] = {}
         self.dropped: dict[Path, Mapping[str, int]] = {}  # reasons and counts, by file
         self.boards = EventFileFollower(self.folder, self.attempt, self.folders)
+
+    def _summaries_of(self, replica: str) -> ReplicaSummaries:
+        return ReplicaSummaries(self.folder, replica, self.attempt, self.earlier)
+
+    def _order(self, replica: str) -> tuple[object, ...]:
+        return replica_order(replica, self.ranks.get(replica))
+
+    def _own(self, metric: str, replica: str) -> bool:
+        """Whether the replica represents a metric that it logged."""
+        owner = self.owners.setdefault(metric, replica)
+        if self._order(replica) < self._order(owner):
+            owner = self.owners[metric] = replica
+        return owner == replica
 
     def run_pass(self, *, is_over: bool = False) -> None:
         """Read new data periodically; read all of it when the run has ended. Raises OSError, StoreError."""
@@ -85,9 +101,8 @@ class RunIndexer:
         for name in sorted(os.listdir(self.folder / run_paths.REPLICAS)):
             folder = self.folder / run_paths.attempt_folder(name, self.attempt)
             if name not in self.folders and name.partition(".")[0] in self.folders and folder.is_dir():
-                self.order[name] = len(self.order)
                 self.folders[name] = folder
-                self.points[name] = FolderSummaries(folder, self.before)
+                self.points[name] = self._summaries_of(name)
 
     def close(self) -> None:
         self.boards.close()
@@ -102,19 +117,23 @@ class RunIndexer:
             raise
 
     def _take_points(self, *, is_over: bool) -> None:
-        changed: dict[str, Summary] = {}
-        for name, points in self.points.items():
-            for metric in points.poll():
-                if self.order[name] <= self.order[self.owners.get(metric, name)]:
-                    self.owners[metric] = name
-                    changed[metric] = points.summaries[metric]
-        # Earlier attempts contribute to the line, and compacted points are no longer in the files.
-        if is_over and (self.attempt > 1 or (self.folder / run_paths.SERIES).is_dir()):
+        if is_over and (self.is_replay or self.attempt in parts_of(self.folder)):  # not all points are in the files
             from phalanx.store.series.run_series import RunSeries
 
-            changed = RunSeries(self.folder).summaries()
-        if changed:
-            self.store.put_summaries(self.run_id, changed)
+            with self.store.summarising(self.run_id):
+                self.store.put_summaries(self.run_id, RunSeries(self.folder).summaries())
+            return
+        self._poll_points()  # most of them, before others have to wait
+        if self.unstored:
+            with self.store.summarising(self.run_id):
+                self._poll_points()
+                changed = {metric: self.points[owner].summary(metric) for metric, owner in self.unstored.items()}
+                self.store.put_summaries(self.run_id, changed)
+            self.unstored = {}
+
+    def _poll_points(self) -> None:
+        for name, points in self.points.items():
+            self.unstored.update((metric, name) for metric in points.poll() if self._own(metric, name))
 
     def _take_events(self, *, is_over: bool) -> None:  # noqa: ARG002 - same signature as the others
         """Process events in the order of writing, as far as it is known: so the result does not depend on the reader.

@@ -33,6 +33,7 @@ class Database(ABC):
 
     dialect: ClassVar[str]
     begin: ClassVar[str]
+    row_lock: ClassVar[str]  # ends a SELECT in a transaction whose rows nobody else may change until it ends
     lower: ClassVar[str]  # expression that makes `{}` comparable ignoring case
     driver_error: type[Exception]
     place: str
@@ -124,6 +125,7 @@ class Database(ABC):
 class SqliteDatabase(Database):
     dialect = "sqlite"
     begin = "BEGIN IMMEDIATE"  # a transaction that becomes a writer later could not wait for the lock
+    row_lock = ""  # the transaction is the only writer
     lower = "lower({})"
     driver_error = sqlite3.Error
 
@@ -198,6 +200,7 @@ class SqliteDatabase(Database):
 class PostgresDatabase(Database):
     dialect = "postgresql"
     begin = "BEGIN"
+    row_lock = " FOR UPDATE"
     lower = 'lower({} COLLATE "default")'  # the columns' own collation, "C", handles only ASCII
 
     def __init__(self, url: str) -> None:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from phalanx.errors import CallError
@@ -17,6 +17,7 @@ from phalanx.store.records import Artifact, microseconds, utc
 from phalanx.store.series.summaries import Summary
 from phalanx.store.sql import insertion, label
 
+_BATCH = 500
 _KEY = "(SELECT key FROM runs WHERE id = ?)"
 _SUMMARY = ("value", "min", "max", "count", "step", "at")
 _ARTIFACT = Artifact._fields[1:]
@@ -53,15 +54,30 @@ class TrackedValueQueries:
             raise CallError(f"there is no run `{run_id}`")
         return int(found[0][0])
 
+    @contextmanager
+    def summarising(self, run_id: str) -> Iterator[None]:
+        """A transaction in which nobody else changes the summaries of a run. Who reads the run's files and stores what
+        they contain does both inside of it: so no older summary replaces a newer one."""
+        with self.transaction():
+            self._database.rows(f"SELECT key FROM runs WHERE id = ?{self._database.row_lock}", [run_id])
+            yield
+
     def put_summaries(self, run_id: str, values: Mapping[str, Summary | float]) -> None:
         """Store metric summaries; the run's other metrics stay."""
         with self.transaction():
             key = self._key(run_id)
             self._database.change_many(PUT_SUMMARY, [summary_row(key, *item) for item in values.items()])
 
-    def summaries(self, run_id: str) -> dict[str, Summary]:
+    def summaries(self, run_id: str, metrics: Sequence[str] | None = None) -> dict[str, Summary]:
+        """By metric: of all, or of some."""
         columns = ", ".join(f'"{name}"' for name in ("metric", *_SUMMARY))
-        found = self._database.rows(f"SELECT {columns} FROM summaries WHERE run_key = {_KEY} ORDER BY metric", [run_id])
+        select = f"SELECT {columns} FROM summaries WHERE run_key = {_KEY}"
+        found = []
+        if metrics is None:
+            found = self._database.rows(f"{select} ORDER BY metric", [run_id])
+        for start in range(0, len(metrics or ()), _BATCH):
+            names = [label(name) for name in (metrics or ())[start : start + _BATCH]]
+            found += self._database.rows(f"{select} AND metric IN ({', '.join('?' * len(names))})", [run_id, *names])
         return {name: Summary(math.nan if last is None else last, *rest) for name, last, *rest in found}
 
     def put_params(self, run_id: str, values: Mapping[str, Any], *, reset: bool = False) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
 from phalanx.server.mlflow.views import NAME, NOTE, param_text
 from phalanx.server.run_writers import LoggedPoint, RunWriter
 from phalanx.store import Run, Summary
+from phalanx.store.series.strands import Point
+from phalanx.store.series.summaries import merged, point_key, summary_of_point
 from phalanx.tracking.external_folder import BACKEND
 
 LONGEST_KEY, LONGEST_PARAM, LONGEST_TAG = 250, 6000, 8000
@@ -57,32 +58,63 @@ def point_of(fields: Mapping[str, Any]) -> LoggedPoint:
 
 
 def write_points(call: Call, run: Run, writer: RunWriter, points: Sequence[LoggedPoint]) -> None:
-    """The caller must hold the run's writer."""
+    """Write points that are not in the run yet, and its summaries. The caller must hold the run's writer."""
     if not points:
         return
-    writer.points(place(call, run), points)
-    if call.address is not None and call.address.replica != "master-0" and call.address.run_id == run.id:
-        return  # lists show the first replica's values; without a master, only the scheduler knows which one that is
-    summaries = writer.notes.get("summaries")
-    if summaries is None:
-        summaries = writer.notes["summaries"] = call.here.store.summaries(run.id)
+    folder, store = place(call, run), call.here.store
+    replica, attempt = folder.parent.name, run_paths.attempt_number(folder.name)
+    if call.address is not None and replica != "master-0" and call.address.run_id == run.id:
+        # lists show the first replica's values; without a master, only the scheduler knows which one that is
+        writer.points(folder, points)
+        return
+    names = list({point.name: None for point in points})
+    is_plain = attempt == 1 and _are_newest(store.summaries(run.id, names), points)
+    fresh = points if is_plain else _unknown(call, run, replica, points)
+    if not fresh:
+        return
+    with store.summarising(run.id):
+        writer.points(folder, fresh)
+        known = store.summaries(run.id, names)
+        if is_plain and _are_newest(known, points):
+            for point in points:
+                grown = summary_of_point(point.step, point.at, point.value)
+                known[point.name] = merged(known.get(point.name), grown)
+        else:
+            with call.here.charts.of(call.here.home.run(run.id).path) as series:
+                exact = {name: series.summary(name, one) for name in names for one in series.replicas(name)[:1]}
+            known = {name: summary for name, summary in exact.items() if summary is not None}
+        store.put_summaries(run.id, known)
+
+
+def _are_newest(known: Mapping[str, Summary], points: Sequence[LoggedPoint]) -> bool:
+    """Whether each of the points comes after all that are known, so that it repeats none of them."""
+    reached = {name: (summary.step, summary.at) for name, summary in known.items()}
     for point in points:
-        summaries[point.name] = grown(summaries.get(point.name), point)
-    call.here.store.put_summaries(run.id, {name: summaries[name] for name in {point.name for point in points}})
+        before = reached.get(point.name)
+        if before is not None and (None in before or (point.step, point.at) <= before):
+            return False
+        reached[point.name] = (point.step, point.at)
+    return True
 
 
-def grown(before: Summary | None, point: LoggedPoint) -> Summary:
-    """The last point has the highest step and, among those, the latest time."""
-    finite = point.value if math.isfinite(point.value) else None
-    if before is None:
-        return Summary(point.value, finite, finite, 1, point.step, point.at)
-    smallest = [value for value in (before.min, finite) if value is not None]
-    largest = [value for value in (before.max, finite) if value is not None]
-    after = (point.step, point.at) >= (before.step or 0, before.at or 0.0)
-    last = (point.value, point.step, point.at) if after else (before.last, before.step, before.at)
-    return Summary(
-        last[0], min(smallest, default=None), max(largest, default=None), (before.count or 0) + 1, last[1], last[2]
-    )
+def _unknown(call: Call, run: Run, replica: str, points: Sequence[LoggedPoint]) -> list[LoggedPoint]:
+    """The points that the replica has not logged yet, once each: MLflow's client sends some again with a model."""
+    by_name: dict[str, list[Point]] = {}
+    for point in points:
+        by_name.setdefault(point.name, []).append(Point(point.step, point.at, point.value, 0))
+    with call.here.charts.of(call.here.home.run(run.id).path) as series:
+        seen = {
+            (name, point_key(*point[:3]))
+            for name, given in by_name.items()
+            for point in series.repeated(name, replica, given)
+        }
+    fresh = []
+    for point in points:
+        key = (point.name, point_key(point.step, point.at, point.value))
+        if key not in seen:
+            seen.add(key)
+            fresh.append(point)
+    return fresh
 
 
 def params_of(calls: Sequence[Call]) -> dict[str, str]:
