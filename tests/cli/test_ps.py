@@ -6,6 +6,7 @@ import pytest
 
 from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
 from tests.cli.running import is_silent_about_itself
+from tests.cli.tracked import remember_tracked
 
 
 @pytest.fixture(name="filled")
@@ -88,3 +89,17 @@ def test_a_name_cannot_move_the_cursor(place: Place) -> None:
     answer = place.call("ps")
     assert "\x1b" not in answer.out
     assert "gotcha" in answer.out
+
+
+def test_columns_show_params_and_the_last_and_best_values_of_metrics(place: Place) -> None:
+    remember_tracked(place, "abcd2", {"master-0": {"loss": [(1, 0.5), (5, 0.25), (3, 0.125)]}}, params={"lr": 0.1})
+    place.remember("abce3")
+    columns = [part for name in ("params.lr", "metric.loss", "min.loss", "max.loss", "tags") for part in ("-c", name)]
+    lines = place.quick("ps", "-s", "min.loss", *columns).out.splitlines()
+    assert lines[0].split()[6:] == ["params.lr", "metric.loss", "min.loss", "max.loss", "tags", "WHY"]
+    assert lines[1].split()[-6:-1] == ["0.1", "0.25", "0.125", "0.5", "-"]
+    assert lines[2].split()[-6:-1] == ["-"] * 5
+    assert [row["best"] for row in place.quick("ps", "-q", "min.loss:<0.2", "--json").data["runs"]] == [
+        {"loss": {"min": 0.125, "max": 0.5}}
+    ]
+    assert "there is no column `los`" in place.quick("ps", "-c", "los").err

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.cli.homes import THREE, Place, place_fixture, wait_for  # noqa: F401 - found by its name
 
 UNEVEN = """
@@ -66,12 +68,21 @@ def test_ids_can_be_shortened_and_names_serve_too(place: Place) -> None:
 def test_what_can_be_several_runs_names_them_all(place: Place) -> None:
     place.remember("abcd2", name="twice")
     place.remember("abce3", name="twice")
-    for word in ("abc", "twice"):
-        answer = place.quick("show", word)
-        assert answer.code == 2
-        assert "abcd2" in answer.err
-        assert "abce3" in answer.err
+    answer = place.quick("show", "abc")
+    assert answer.code == 2
+    assert "abcd2" in answer.err
+    assert "abce3" in answer.err
     assert place.call("show", "abcd", "--json").data["id"] == "abcd2"
+
+
+@pytest.mark.parametrize("verb", ["show", "metrics", "statuses"])
+def test_of_several_runs_with_a_name_the_newest_is_taken_and_said(place: Place, verb: str) -> None:
+    for run_id in ("abcd2", "abce3"):
+        place.remember(run_id, name="twice")
+    place.remember("twice4")
+    answer = place.quick(verb, "twice")
+    assert answer.code == 0
+    assert "2 runs are named twice: using the newest, abce3" in answer.err
 
 
 def test_an_unknown_run_is_a_clear_error(place: Place) -> None:

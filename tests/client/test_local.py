@@ -70,7 +70,11 @@ def test_numpy_and_pandas(tracked: Place) -> None:
         assert float(run.series("loss").numpy().values.min()) == 0.5  # type: ignore[attr-defined]
         assert list(run.series("loss").pandas()["value"]) == [1.0, 0.5]
         assert len(run.pandas()) == 3
-        frame = home.pandas(sort="id")
+        assert list(run.pandas().columns) == ["metric", "replica", "step", "time", "value", "attempt"]
+        frame = home.runs(sort="id").frame()
+        assert frame.equals(home.pandas(sort="id"))
+        assert list(frame["id"]) == ["aaa1", "bbb2"]
+        assert (frame["min.loss"][0], frame["max.loss"][0]) == (0.5, 1.0)
         assert list(frame["metrics.loss"]) == [0.5, 9.0]
         assert next(iter(frame["params.lr"])) == 0.1
 

@@ -204,10 +204,10 @@ def test_all_runs_come_however_many_there_are(tmp_path: Path) -> None:
             assert [run.id for run in client.runs(limit=3, offset=1)] == ["r000001232", "r000001231", "r000001230"]
             assert client.count() == 1234
             assert client.count("name:nothing") == 0
-            with pytest.raises(CallError, match=r"`name 1` is ambiguous: r\d+ .*, and more; give more of the id"):
-                client.run("name 1")
-            with pytest.raises(CallError, match="is ambiguous"):
+            assert client.run("name 1").id == "r000001233"
+            with pytest.raises(CallError, match=r"`r00000` is ambiguous: r\d+ .*, and more; give more of the id"):
                 client.run("r00000")
+            assert list(client.runs(limit=2).frame()["name"]) == ["name 1", "name 0"]
 
 
 @pytest.mark.parametrize("name", ["nothing", "a, b", 'quo"te', "x:y", "%", "..", "a/b", "ü" * 50])

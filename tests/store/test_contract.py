@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.store import DONE, Run, Store, StoreError, quoted
+from phalanx.store import DONE, Run, Store, StoreError, Summary, quoted
 from phalanx.store.schema import stored_revision
 from tests.store.conftest import Address
 from tests.store.samples import HOSTILE, NOON, after, replica, run, status
@@ -415,16 +415,19 @@ class TestFind:
 
     def test_what_can_be_several_lists_them(self, store: Store) -> None:
         with pytest.raises(
-            CallError, match=r"`a` matches ab \(no name, created\), abc .*, abcd .*: write more of the id"
+            CallError, match=r"`a` is ambiguous: ab \(no name, created\), abc .*, abcd .*; give more of the id"
         ):
             store.find("a")
-        with pytest.raises(CallError, match=r"`twin` matches b2 .*, c1 "):
-            store.find("twin")
 
-    def test_a_name_that_begins_another_id_is_several(self, store: Store) -> None:
+    def test_of_several_runs_with_a_name_the_newest_is_found(self, store: Store) -> None:
+        store.add(run("a9", minutes=5, name="twin"))
+        assert store.find("twin").id == "a9"
+
+    def test_a_name_comes_before_the_beginning_of_an_id_and_after_a_whole_one(self, store: Store) -> None:
         store.update("c1", name="b")
-        with pytest.raises(CallError, match=r"`b` matches b1 .*, b2 .*, c1 "):
-            store.find("b")
+        assert store.find("b").id == "c1"
+        store.update("c1", name="b1")
+        assert store.find("b1").id == "b1"
 
     def test_at_most_five_are_listed(self, store: Store) -> None:
         for place in range(10):
@@ -432,6 +435,31 @@ class TestFind:
         with pytest.raises(CallError, match=r"d4.*, and more") as raised:
             store.find("d")
         assert "d5" not in str(raised.value)
+
+
+def test_the_best_values_of_a_metric_are_found_and_sorted(store: Store) -> None:
+    best = {
+        "good": (0.9, 0.1, 5.0),
+        "noisy": (0.5, 0.3, 0.6),
+        "spiky": (math.nan, 0.2, 9.0),
+        "odd": (math.inf, None, None),
+    }
+    for run_id, (last, low, high) in best.items():
+        store.add(run(run_id))
+        store.put_summaries(run_id, {"val.loss": Summary(last, low, high, 3, 2, 1.7e9)})
+    store.add(run("none"))
+
+    def found(query: str, sort: str = "id") -> list[str]:
+        return [one.id for one in store.runs(query, sort)]
+
+    assert found("min.val.loss:<0.25") == ["good", "spiky"]
+    assert found('max."val.loss":<=5, metric.val.loss:>0.8') == ["good"]
+    assert found("metrics.val.loss:nan") == ["spiky"]
+    assert found("min.val.loss:nan") == ["odd"]
+    assert found("", "min.val.loss")[:3] == ["good", "spiky", "noisy"]
+    assert found("", "-max.val.loss")[:3] == ["spiky", "good", "noisy"]
+    assert store.find("good").best == {"val.loss": (0.1, 5.0)}
+    assert store.find("odd").best == {}
 
 
 class TestLists:

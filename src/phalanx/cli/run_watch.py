@@ -11,7 +11,7 @@ import click
 from phalanx.cli.interrupts import defer_signals, restore_signals
 from phalanx.cli.render.output import print_json, print_result, printable
 from phalanx.cli.render.tables import failure_lines, replica_table, status_text
-from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.workspace.base import find_run, open_workspace
 from phalanx.store.rows import replica_row, run_row, status_row
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def clone_and_watch(run: str, how: str, *, detach: bool, as_json: bool) -> NoRet
     """Submit a run again, watch the new one, and exit with its code. `how`: restart or copy."""
     with open_workspace(settled=False, quiet=as_json) as workspace:
         defer_signals()
-        new = workspace.acts.clone(workspace.rows.find(run), how)
+        new = workspace.acts.clone(find_run(workspace, run), how)
         code = watch_or_detach(workspace, new, detach=detach, as_json=as_json)
     sys.exit(code)
 
@@ -81,18 +81,21 @@ def run_json(workspace: Workspace, run: Run) -> dict[str, Any]:
 
 
 def metric_lines(series: SeriesReader) -> list[str]:
-    """One line for each of the first metrics: approximate first value, sparkline, last value."""
+    """One line for each of the first metrics: approximate first value, sparkline, last value, minimum and maximum."""
     from phalanx.cli.render.sparklines import sparkline
 
     names = series.names()
     width = max((len(printable(name)) for name in names[:METRICS_SHOWN]), default=0)
     lines = []
+    summaries = series.summaries()
     for name in names[:METRICS_SHOWN]:
         first_replica = series.replicas(name)[0]
         buckets = series.buckets(name, SHAPE, first_replica)[first_replica]
         shape = sparkline([bucket.mean for bucket in buckets], SHAPE)
         first = "-" if buckets[0].mean is None else f"{buckets[0].mean:.4g}"
-        lines.append(f"{printable(name).ljust(width)}  {first:<8} {shape} {buckets[-1].last:.4g}")
+        summary = summaries[name]
+        best = "" if summary.min is None else f"min {summary.min:.4g}, max {summary.max:.4g}"
+        lines.append(f"{printable(name).ljust(width)}  {first:<8} {shape} {summary.last:<8.4g} {best}".rstrip())
     more = len(names) - len(lines)
     return [*lines, *([f"and {more} more metrics"] if more > 0 else []), *([""] if lines else [])]
 

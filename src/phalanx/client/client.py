@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 class Client(QueryMethods, FileMethods, ActionMethods):
     """A connection to a server. Not thread-safe; `close` it, or use it in a `with`. An argument `run` is a record, an
-    id, the first characters of an id, or a name.
+    id, a name (the newest run of that name), or the first characters of an id.
 
     Every method may raise CallError (a retry is useless; RequestRefused has the server's status and hint) and
     SystemFault (ServerUnreachable may pass). What only reads is asked again by itself when the connection fails.

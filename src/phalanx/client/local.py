@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from phalanx import extras
+from phalanx.client.run_list import RunList
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -97,7 +98,11 @@ class RunReader:
 
     @property
     def metrics(self) -> Mapping[str, float]:
+        """The last value of each metric."""
         return self._record.summary
+
+    def record(self) -> Record:
+        return self._record
 
     @property
     def folder(self) -> Path:
@@ -152,16 +157,19 @@ class RunReader:
     def pandas(self) -> Any:
         """All points of all metrics and replicas as one data frame."""
         with extras.needed("pandas", "`pandas()`"):
+            import numpy as np
             import pandas as pd
 
-        frames = []
-        for metric in self.names():
-            for line in self.every_series(metric):
-                frame = line.pandas()
-                frame.insert(0, "metric", line.metric)
-                frame.insert(1, "replica", line.replica)
-                frames.append(frame)
-        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+        lines = [line for metric in self.names() for line in self.all_series.series(metric)]
+        if not lines:
+            return pd.DataFrame()
+        lengths = [len(line.values) for line in lines]
+        texts = {name: np.array([getattr(line, name) for line in lines], object) for name in ("metric", "replica")}
+        columns: dict[str, Any] = {name: np.repeat(column, lengths) for name, column in texts.items()}
+        for name in ("steps", "times", "values", "attempts"):
+            columns[name[:-1]] = np.concatenate([np.asarray(getattr(line, name)) for line in lines])
+        columns["time"] = pd.to_datetime(columns["time"], unit="s", utc=True)
+        return pd.DataFrame(columns)
 
     def __repr__(self) -> str:
         return f"<run {self._record.id} ({self._record.name or 'no name'}): {self._record.status}>"
@@ -176,13 +184,15 @@ class HomeReader:
 
     def runs(
         self, query: str = "", sort: str = "-created_at", limit: int | None = None, project: str | None = None
-    ) -> list[RunReader]:
-        """The runs that match a query, written as for `phalanx ps -q`. Raises CallError for an invalid query."""
+    ) -> RunList[RunReader]:
+        """The runs that match a query, written as for `phalanx ps -q`; `runs(…).frame()` is a table of them. Raises
+        CallError for an invalid query."""
         records = self._store.runs(query, sort, limit, project=project)
-        return [RunReader(self._home, self._store, record) for record in records]
+        return RunList((RunReader(self._home, self._store, record) for record in records), RunReader.record)
 
     def run(self, name: str) -> RunReader:
-        """The run with an id, the first characters of an id, or a name. Raises CallError unless exactly one matches."""
+        """The run with an id, a name (the newest of several) or the first characters of an id. Raises CallError if
+        there is none, or several ids begin like that."""
         return RunReader(self._home, self._store, self._store.find(name))
 
     def projects(self) -> list[str]:
@@ -195,17 +205,8 @@ class HomeReader:
         return Registry(self._home, self._store)
 
     def pandas(self, query: str = "", sort: str = "-created_at", limit: int | None = None) -> Any:
-        """A data frame with one row per run: the fields of its record, `params.*` and `metrics.*`."""
-        with extras.needed("pandas", "`pandas()`"):
-            import pandas as pd
-
-        rows = []
-        for run in self.runs(query, sort, limit):
-            row = {name: value for name, value in run._record._asdict().items() if name not in ("params", "summary")}
-            row |= {f"params.{name}": value for name, value in run.params.items()}
-            row |= {f"metrics.{name}": value for name, value in run.metrics.items()}
-            rows.append(row)
-        return pd.DataFrame(rows)
+        """The same as `runs(…).frame()`."""
+        return self.runs(query, sort, limit).frame()
 
     def close(self) -> None:
         self._store.close()

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from phalanx.store.model_index import Model, ModelEvent, ModelVersion
-from phalanx.store.records import Artifact, ReplicaRecord, Run, StatusChange
+from phalanx.store.records import Artifact, MetricRange, ReplicaRecord, Run, StatusChange
 from phalanx.store.series.summaries import Summary
 
 Row = Mapping[str, Any]
@@ -47,9 +47,12 @@ def record(kind: Callable[..., Record], row: Row, **own: Any) -> Record:
 
 
 def run_of(row: Row) -> Run:
-    return record(
-        Run, row, tags=tuple(row.get("tags") or ()), params=_dict(row, "params"), summary=_numbers(row, "summary")
-    )
+    best = {
+        name: MetricRange(number_of(one.get("min")), number_of(one.get("max")))
+        for name, one in _dict(row, "best").items()
+    }
+    tags = tuple(row.get("tags") or ())
+    return record(Run, row, tags=tags, params=_dict(row, "params"), summary=_numbers(row, "summary"), best=best)
 
 
 def _dict(row: Row, name: str) -> dict[str, Any]:

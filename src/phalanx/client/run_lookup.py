@@ -1,4 +1,4 @@
-"""Finds runs on a server: by a query, an id, the first characters of an id, or a name."""
+"""Finds runs on a server: by a query, an id, a name, or the first characters of an id."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from phalanx.client import rows
+from phalanx.client.run_list import RunList
 from phalanx.client.transport import NotFound, Transport, joined
 from phalanx.errors import CallError
+from phalanx.store.run_choice import MOST_LISTED, NO_NAME, choose_run
 
 if TYPE_CHECKING:
     from phalanx.store.records import Run
 
 PAGE = 500  # runs, models, or lines of a log
-MOST_LISTED = 6  # runs in the message about an ambiguous name
 
 
 _ID = re.compile(r"[A-Za-z0-9][\w-]{0,99}\Z", re.ASCII)  # an id or the start of one
@@ -37,9 +38,11 @@ class RunLookup:
         limit: int | None = None,
         offset: int = 0,
         project: str | None = None,
-    ) -> list[Run]:
-        """The runs that match a query, written as for `phalanx ps -q`; all of them unless `limit` is set."""
-        return [rows.run_of(row) for row in self.run_rows(query, sort, limit, offset, project)]
+    ) -> RunList[Run]:
+        """The runs that match a query, written as for `phalanx ps -q`; all of them unless `limit` is set.
+        `runs(…).frame()` is a table of them."""
+        found = self.run_rows(query, sort, limit, offset, project)
+        return RunList(map(rows.run_of, found), lambda run: run)
 
     def run_rows(
         self,
@@ -65,13 +68,14 @@ class RunLookup:
         return int(self._wire.get(joined("runs"), q=query, limit=0, project=project)["count"])
 
     def run(self, name: str) -> Run:
-        """The run with an id, the first characters of an id, or a name. Raises CallError unless exactly one matches."""
+        """The run with an id, a name (the newest of several) or the first characters of an id. Raises CallError if
+        there is none, or several ids begin like that."""
         return self.details(name).run
 
     def details(self, name: str) -> rows.Details:
         """The same with labels, facts, summaries, statuses, replicas and artifacts."""
         if not name:
-            raise CallError("name a run: its id, the first characters of its id, or its name")
+            raise CallError(NO_NAME)
         if _ID.match(name):
             with suppress(NotFound):
                 return rows.details_of(self._wire.get(joined("runs", name)))
@@ -80,16 +84,12 @@ class RunLookup:
     def _id_of(self, name: str) -> str:
         from phalanx.store.query import quoted
 
-        found = {run.id: run for run in self.runs(f"name:{quoted(name)}", limit=MOST_LISTED)}
-        if _ID.match(name):
-            found |= {run.id: run for run in self.runs(f"id:{name}%", limit=MOST_LISTED)}
-        if len(found) == 1:
-            return next(iter(found))
-        if not found:
-            raise CallError(f"there is no run `{name[:100]}` on {self._wire.url}: `phalanx ps` lists the runs")
-        listed = [f"{run.id} ({run.name or 'no name'}, {run.status})" for run in found.values()]
-        more = ", and more" if len(listed) >= MOST_LISTED else ""
-        raise CallError(f"`{name[:100]}` is ambiguous: {', '.join(listed[:5])}{more}; give more of the id")
+        return choose_run(
+            name,
+            f" on {self._wire.url}",
+            lambda: self.runs(f"name:{quoted(name)}", limit=1),
+            lambda: self.runs(f"id:{name}%", limit=MOST_LISTED) if _ID.match(name) else [],
+        ).id
 
     def status(self, run_id: str) -> Run:
         """The run with exactly this id, without its details: cheap enough for polling."""

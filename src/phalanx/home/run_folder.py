@@ -107,6 +107,7 @@ class RunFolder:
 def encode_run(run: Run) -> bytes:
     times = ("created_at", "updated_at", "started_at", "finished_at")
     data: dict[str, Any] = {**run._asdict(), "tags": list(run.tags), "params": dict(run.params), "summary": {}}
+    del data["best"]  # like the summary, it is in the points
     data |= {name: value.timestamp() if (value := data[name]) is not None else None for name in times}
     return json.dumps(data, default=str, indent=1).encode()
 

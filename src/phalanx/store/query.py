@@ -2,7 +2,8 @@
 
 Commas mean "and". A field's colon is followed by a value, `a|b` (either), `<0.1` (`<=`, `>`, `>=`, `=`), `a..b` (times)
 or `%part%` (search, ignoring case); `~` before any of these negates it. Double quotes make their content literal, with
-`""` for one quote. Times are UTC and cover the whole unit: `2026-01-01` the day, `2026-01-01 10:30` the minute.
+`""` for one quote. `metric.NAME` is the last value of a metric, `min.NAME` and `max.NAME` its smallest and largest
+finite ones. Times are UTC and cover the whole unit: `2026-01-01` the day, `2026-01-01 10:30` the minute.
 
 Reads runs, tags, params and summaries. SQL is built only from constants of this file; user input is passed as
 parameters.
@@ -16,6 +17,7 @@ import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
@@ -27,9 +29,9 @@ TEXTS = (
 )
 TIMES = ("created_at", "updated_at", "started_at", "finished_at")
 NUMBERS = ("attempt", "priority")
-METRICS = ("metric", "metrics")
+METRICS = {"metric": "value", "metrics": "value", "min": "min", "max": "max"}  # what of a metric: see its summary
 PARAMS = ("params", "declarations")
-FIELDS = (*TEXTS, "tags", *TIMES, *NUMBERS, "params.NAME", "metric.NAME")
+FIELDS = (*TEXTS, "tags", *TIMES, *NUMBERS, "params.NAME", "metric.NAME", "min.NAME", "max.NAME")
 ALWAYS_SET = ("id", "status", "project", "kind", "backend", "user", "created_at", "updated_at", *NUMBERS)
 
 LONGEST = 10_000
@@ -105,7 +107,7 @@ def order(sort: str) -> SortKey:
     way = "DESC" if sort.strip().startswith("-") else "ASC"
     piece = _Piece(name, 0)
     try:
-        kind, column = _field(piece)
+        kind, column, of = _field(piece)
     except _Wrong as wrong:
         raise CallError(f"cannot sort by `{_short(name)}`: {wrong.message}") from None
     if kind == "tags":
@@ -113,7 +115,7 @@ def order(sort: str) -> SortKey:
     nothing, tie = Clause(""), ", runs.created_at DESC, runs.key DESC"
     if kind == "metric":
         join = Clause(" LEFT JOIN summaries s ON s.run_key = runs.key AND s.metric = ?", (column,))
-        return SortKey(join, f"s.value IS NULL, s.value {way}{tie}")
+        return SortKey(join, f's."{of}" IS NULL, s."{of}" {way}{tie}')
     if kind == "param":
         join = Clause(" LEFT JOIN params s ON s.run_key = runs.key AND s.name = ?", (column,))
         return SortKey(join, f"s.run_key IS NULL, s.number IS NULL, s.number {way}, s.text {way}{tie}")
@@ -146,15 +148,15 @@ def _joined(clauses: list[Clause], by: str) -> Clause:
     return Clause(f"({by.join(clause.sql for clause in clauses)})", args)
 
 
-def _field(piece: _Piece) -> tuple[str, str]:
-    """The kind of a field, and its SQL column or the name of the metric or param."""
+def _field(piece: _Piece) -> tuple[str, str, str]:
+    """The kind of a field, its SQL column or the name of the metric or param, and the column of a metric."""
     name = piece.text
     head, dot, rest = name.partition(".")
     if dot and rest and head in (*METRICS, *PARAMS):
-        return ("metric" if head in METRICS else "param"), _Piece(rest, 0).plain
+        return ("metric" if head in METRICS else "param"), _Piece(rest, 0).plain, METRICS.get(head, "")
     for kind, names in (("text", TEXTS), ("time", TIMES), ("number", NUMBERS), ("tags", ("tags",))):
         if name in names:
-            return kind, f'runs."{name}"'
+            return kind, f'runs."{name}"', ""
     if name in (*METRICS, *PARAMS):
         raise _Wrong(piece, f"name one: `{name}.NAME`")
     raise _Wrong(piece, f"there is no such field{_did_you_mean(head, dot + rest)} The fields are {', '.join(FIELDS)}")
@@ -172,14 +174,15 @@ def _term(term: _Piece, lower: str) -> Clause:
     field, *rest = _split(term, ":", once=True)
     if not rest:
         raise _Wrong(term, "write `field:value`")
-    kind, column = _field(field)
+    kind, column, of = _field(field)
     values = rest[0]
     negated = values.text.startswith("~")
     alternatives = _split(values.cut(1) if negated else values, "|")
     for piece in alternatives:
         if not piece.text:
             raise _Wrong(term, "a value is missing")
-    clause = _joined([_CONDITIONS[kind](column, piece, lower) for piece in alternatives], " OR ")
+    condition = partial(_metric, of) if kind == "metric" else _CONDITIONS[kind]
+    clause = _joined([condition(column, piece, lower) for piece in alternatives], " OR ")
     return Clause(f"({clause.sql} IS NOT TRUE)", clause.args) if negated else clause
 
 
@@ -225,10 +228,11 @@ def number(text: str) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _metric(name: str, piece: _Piece, lower: str) -> Clause:
+def _metric(of: str, name: str, piece: _Piece, lower: str) -> Clause:
+    """A last value of NaN is NULL in the store; a minimum or maximum is NULL without any finite value."""
     sign, value = _compared(piece)
     is_nan = sign == "=" and value.text.casefold() == "nan"
-    found = Clause("value IS NULL") if is_nan else _number("value", piece, lower)
+    found = Clause(f'"{of}" IS NULL') if is_nan else _number(f'"{of}"', piece, lower)
     return Clause(f"runs.key IN (SELECT run_key FROM summaries WHERE metric = ? AND {found.sql})", (name, *found.args))
 
 
@@ -300,6 +304,5 @@ _CONDITIONS: dict[str, Callable[[str, _Piece, str], Clause]] = {
     "time": _time,
     "number": _number,
     "tags": _tag,
-    "metric": _metric,
     "param": _param,
 }

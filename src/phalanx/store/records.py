@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from phalanx.naming import FINAL_STATUSES, member_name
@@ -15,8 +16,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
+class MetricRange(NamedTuple):
+    """The smallest and the largest finite value of a metric; None when there is none."""
+
+    min: float | None
+    max: float | None
+
+
 class Run(NamedTuple):
-    """One execution of an experiment or job. `summary` has the last value of each metric."""
+    """One execution of an experiment or job. `summary` has the last value of each metric, `best` its minimum and
+    maximum."""
 
     id: str
     project: str
@@ -41,6 +50,7 @@ class Run(NamedTuple):
     tags: tuple[str, ...]
     params: Mapping[str, Any]
     summary: Mapping[str, float]
+    best: Mapping[str, MetricRange] = MappingProxyType({})
 
     @property
     def is_done(self) -> bool:

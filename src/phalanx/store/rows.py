@@ -15,7 +15,8 @@ def _time(time: datetime | None) -> str | None:
 def run_row(run: Run) -> dict[str, Any]:
     times = ("created_at", "updated_at", "started_at", "finished_at")
     row = {**run._asdict(), **{name: _time(getattr(run, name)) for name in times}}
-    return {**row, "tags": list(run.tags), "params": dict(run.params), "summary": dict(run.summary)}
+    best = {metric: found._asdict() for metric, found in run.best.items()}
+    return {**row, "tags": list(run.tags), "params": dict(run.params), "summary": dict(run.summary), "best": best}
 
 
 def replica_row(replica: ReplicaRecord) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from phalanx.store import filesystems, schema
 from phalanx.store.conditions import Comparison, Ordering, selection
 from phalanx.store.database import Database, PostgresDatabase, SqliteDatabase
 from phalanx.store.query import Clause, order, where
-from phalanx.store.records import DONE, STARTED, ReplicaRecord, Run, StatusChange, microseconds, utc
+from phalanx.store.records import DONE, STARTED, MetricRange, ReplicaRecord, Run, StatusChange, microseconds, utc
+from phalanx.store.run_choice import MOST_LISTED, NO_NAME, choose_run
 from phalanx.store.run_lists import RunListQueries, of_projects
 from phalanx.store.sql import columns, insertion, label
 from phalanx.store.tracked_values import PUT_PARAM, PUT_SUMMARY, TrackedValueQueries, param_row, summary_row
@@ -35,7 +36,7 @@ _BATCH = 500
 _TIMES = frozenset(["created_at", "updated_at", "started_at", "finished_at", "at"])
 _WHOLE = frozenset(["id", "description", "reason"])
 
-_RUN_FIELDS = tuple(field for field in Run._fields if field not in ("tags", "params", "summary"))
+_RUN_FIELDS = tuple(field for field in Run._fields if field not in ("tags", "params", "summary", "best"))
 _STATUS_FIELDS = StatusChange._fields[1:]  # without `run_id`: these tables have the run's key
 _REPLICA_FIELDS = ReplicaRecord._fields[1:]
 _KEY = "(SELECT key FROM runs WHERE id = ?)"
@@ -205,22 +206,22 @@ class Store(TrackedValueQueries, RunListQueries):
         """Remove a run and all its rows. False: it did not exist."""
         return self._database.change("DELETE FROM runs WHERE id = ?", [run_id]) > 0
 
-    def find(self, prefix: str) -> Run:
-        """The run with this id, id prefix or name. Raises CallError unless exactly one matches."""
-        if not prefix:
-            raise CallError("name a run: its id, the beginning of its id, or its name")
-        runs = self._select("SELECT key FROM runs WHERE id = ?", [prefix]) or self._select(
-            """SELECT key, id FROM runs WHERE id >= ? AND id < ? UNION SELECT key, id FROM runs WHERE name = ?
-            ORDER BY id LIMIT 6""",
-            [prefix, prefix + "\U0010ffff", label(prefix)],
+    def find(self, text: str) -> Run:
+        """The run that a user means with an id, a name, or the first characters of an id: see `run_choice`. Raises
+        CallError."""
+        if not text:
+            raise CallError(NO_NAME)
+        exact = self._select("SELECT key FROM runs WHERE id = ?", [text])
+        if exact:
+            return exact[0]
+        newest = "SELECT key FROM runs WHERE name = ? ORDER BY created_at DESC, key DESC LIMIT 1"
+        begun = f"SELECT key FROM runs WHERE id >= ? AND id < ? ORDER BY id LIMIT {MOST_LISTED}"
+        return choose_run(
+            text,
+            "",
+            lambda: self._select(newest, [label(text)]),
+            lambda: self._select(begun, [text, text + "\U0010ffff"]),
         )
-        if len(runs) == 1:
-            return runs[0]
-        if not runs:
-            raise CallError(f"there is no run `{prefix[:100]}`: `phalanx ps` lists all runs")
-        listed = ", ".join(f"{run.id} ({run.name or 'no name'}, {run.status})" for run in runs[:5])
-        more = ", and more" if len(runs) > 5 else ""
-        raise CallError(f"`{prefix[:100]}` matches {listed}{more}: write more of the id")
 
     def runs(
         self,
@@ -332,6 +333,7 @@ class Store(TrackedValueQueries, RunListQueries):
         tags: defaultdict[int, list[str]] = defaultdict(list)
         params: defaultdict[int, dict[str, Any]] = defaultdict(dict)
         summary: defaultdict[int, dict[str, float]] = defaultdict(dict)
+        best: defaultdict[int, dict[str, MetricRange]] = defaultdict(dict)
         rows = self._database.rows
         for key, tag in rows(f"SELECT run_key, tag FROM tags WHERE run_key {these} ORDER BY number", keys):
             tags[key].append(tag)
@@ -339,9 +341,11 @@ class Store(TrackedValueQueries, RunListQueries):
             f"SELECT run_key, name, is_json, text FROM params WHERE run_key {these} ORDER BY name", keys
         ):
             params[key][name] = json.loads(text) if is_json else text
-        for key, metric, value in rows(
-            f"SELECT run_key, metric, value FROM summaries WHERE run_key {these} ORDER BY metric", keys
+        for key, metric, value, low, high in rows(
+            f'SELECT run_key, metric, value, "min", "max" FROM summaries WHERE run_key {these} ORDER BY metric', keys
         ):
             summary[key][metric] = math.nan if value is None else value
+            if low is not None:
+                best[key][metric] = MetricRange(low, high)
         for key, *row in rows(f"SELECT key, {columns(_RUN_FIELDS)} FROM runs WHERE key {these}", keys):
-            yield key, Run._make([*_read(_RUN_FIELDS, row), tuple(tags[key]), params[key], summary[key]])
+            yield key, Run._make([*_read(_RUN_FIELDS, row), tuple(tags[key]), params[key], summary[key], best[key]])

@@ -48,7 +48,8 @@ def command(runs: tuple[str, ...], is_applied: bool, output: str | None, force: 
     headroom: 20% above peak memory, 25% above the run time. It is printed as the `environment` section of the file.
     For a failed run, resources are never reduced. Caveats, such as a short or unfinished run, are listed.
 
-    RUN is an id, the first characters of an id, or a name. The original file is never changed.
+    RUN is an id, a name (the newest run of that name), or the first characters of an id. The original file is
+    never changed.
     """
     if not runs:
         raise CallError("name at least one run: `phalanx ps` lists them")

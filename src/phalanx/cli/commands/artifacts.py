@@ -10,7 +10,7 @@ import click
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.render.progress import bytes_text
-from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.workspace.base import find_run, open_workspace
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def command(run: str | None, project: str | None, as_json: bool) -> None:
         raise CallError("name either a run or a --project")
     with open_workspace(quiet=as_json) as workspace:
         if run is not None:
-            found = workspace.rows.artifacts(workspace.rows.find(run).id)
+            found = workspace.rows.artifacts(find_run(workspace, run).id)
         else:
             found = workspace.artifacts_of(str(project), MOST + 1)
         shared = workspace.runs_with_content(found)

@@ -8,7 +8,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table
-from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.workspace.base import find_run, open_workspace
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ WIDEST = 24  # characters of a value in the table
 def command(runs: tuple[str, ...], query: str | None, sort: str, limit: int, everything: bool, as_json: bool) -> None:
     """Compare params and metrics of runs side by side; those that differ come first.
 
-    RUN is an id, the first characters of an id, or a name.
+    RUN is an id, a name (the newest run of that name), or the first characters of an id.
     """
     with open_workspace(quiet=as_json) as workspace:
-        chosen = [workspace.rows.find(run) for run in runs]
+        chosen = [find_run(workspace, run) for run in runs]
         if query is not None:
             chosen += workspace.rows.runs(query, sort, limit)
         chosen = list({run.id: run for run in chosen}.values())

@@ -9,7 +9,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable
-from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.workspace.base import find_run, open_workspace
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.events import RunEvent
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command(run: str, as_json: bool) -> None:
     """Show the events of a run and its replicas in order of time: status changes, starts, exits, stop requests."""
     with open_workspace(quiet=as_json) as workspace:
-        found = workspace.rows.find(run)
+        found = find_run(workspace, run)
         happened = workspace.events(found)
     if as_json:
         print_json({"ok": True, "run_id": found.id, "events": [_row(event) for event in happened]})

@@ -12,7 +12,7 @@ import click
 from phalanx.cli.options import json_option
 from phalanx.cli.render.log_lines import LogPrinter, json_line, plain, time_text
 from phalanx.cli.render.output import printable
-from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.workspace.base import find_run, open_workspace
 from phalanx.cli.workspace.log_follower import follow, wait
 from phalanx.errors import CallError
 from phalanx.logs.lines import LogLine
@@ -53,7 +53,7 @@ def command(
 ) -> None:
     """Print the logs of a run's replicas in order of time.
 
-    RUN is an id, the first characters of an id, or a name.
+    RUN is an id, a name (the newest run of that name), or the first characters of an id.
 
     Identical lines that several replicas write at about the same time are printed once, with the names of the
     replicas. --json prints one object per line. Ctrl-C ends --follow; the run continues.
@@ -61,7 +61,7 @@ def command(
     if errors and follow:
         raise CallError("--errors and --follow cannot be combined")
     with open_workspace(quiet=as_json) as workspace:
-        found = workspace.rows.find(run)
+        found = find_run(workspace, run)
         sources = _chosen(workspace.logs.sources(found), names, roles, ranks)
         _refuse_attempt(found, attempt)
         if errors:

@@ -11,7 +11,7 @@ import click
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.render.sparklines import sparkline
-from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.workspace.base import find_run, open_workspace
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -49,15 +49,24 @@ def command(
 ) -> None:
     """Show the metrics of a run: all, or the named ones. `%` at the start or end is a wildcard, as in `val/%`.
 
-    RUN is an id, the first characters of an id, or a name.
+    RUN is an id, a name (the newest run of that name), or the first characters of an id.
     """
     with open_workspace(quiet=as_json or as_csv) as workspace:
-        found = workspace.rows.find(run)
+        found = find_run(workspace, run)
         series = workspace.series(found)
         chosen = _chosen(series, names, replica)
         span = _span(steps)
         if as_json:
-            rows = [_json_row(series, name, replica, span, buckets, over_ranks, in_full=bool(names)) for name in chosen]
+            summaries = series.summaries()
+            rows = [
+                {
+                    "name": name,
+                    "replicas": series.replicas(name),
+                    "summary": summaries[name]._asdict() if name in summaries else None,
+                    **_json_points(series, name, replica, span, buckets, over_ranks, in_full=bool(names)),
+                }
+                for name in chosen
+            ]
             print_json({"ok": True, "id": found.id, "metrics": rows})
         elif as_csv:
             _print_csv(series, chosen, replica, span, buckets, over_ranks)
@@ -116,18 +125,23 @@ def _span(steps: str | None) -> tuple[int | None, int | None]:
 
 def _print_table(series: SeriesReader, names: list[str], replica: str | None, span: tuple[Any, Any]) -> None:
     rows = [["METRIC", "REPLICA", "POINTS", "STEP", "LAST", "MIN", "MAX", "SHAPE"]]
+    summaries = series.summaries() if span == (None, None) else {}
     for name in names:
+        firsts = series.replicas(name)[:1]
         for one, found in series.buckets(name, SHAPE, replica, *span).items():
             if not found:
                 continue
             lows, highs = [b.min for b in found if b.min is not None], [b.max for b in found if b.max is not None]
+            summary = summaries.get(name) if one in firsts else None
+            end = max(found, key=lambda bucket: (bucket.last_step, bucket.last_time))
+            step, last = (end.last_step, end.last) if summary is None else (summary.step, summary.last)
             rows.append(
                 [
                     printable(name),
                     one,
                     str(sum(bucket.count for bucket in found)),
-                    str(found[-1].last_step),
-                    f"{found[-1].last:.6g}",
+                    str(step),
+                    f"{last:.6g}",
                     f"{min(lows):.6g}" if lows else "-",
                     f"{max(highs):.6g}" if highs else "-",
                     sparkline([bucket.mean for bucket in found]),
@@ -192,7 +206,7 @@ def _stretches(
     return {one: list(found) for one, found in series.buckets(name, buckets or 1000, replica, *span).items()}
 
 
-def _json_row(
+def _json_points(
     series: SeriesReader,
     name: str,
     replica: str | None,
@@ -202,17 +216,10 @@ def _json_row(
     *,
     in_full: bool,
 ) -> dict[str, Any]:
-    """The summary of a metric; `in_full` adds the points."""
-    row: dict[str, Any] = {"name": name, "replicas": series.replicas(name), "summary": None}
-    summary = series.summaries().get(name)
-    if summary is not None:
-        row["summary"] = summary._asdict()
     if over_ranks or buckets:
         found = _stretches(series, name, replica, span, buckets, over_ranks)
-        row["buckets"] = {one: [bucket._asdict() for bucket in rows] for one, rows in found.items()}
-    elif in_full:
-        row["series"] = [_json_line(line, span) for line in series.series(name, replica)]
-    return row
+        return {"buckets": {one: [bucket._asdict() for bucket in rows] for one, rows in found.items()}}
+    return {"series": [_json_line(line, span) for line in series.series(name, replica)]} if in_full else {}
 
 
 def _json_line(line: Any, span: tuple[int | None, int | None]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import click
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
-from phalanx.cli.workspace.base import open_workspace, require_local_home
+from phalanx.cli.workspace.base import find_run, open_workspace, require_local_home
 from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 
@@ -62,7 +62,7 @@ def command(
         _store_away(run, push, is_freeing=free, as_json=as_json)
         return
     with open_workspace(quiet=as_json) as workspace:
-        found = workspace.rows.find(run)
+        found = find_run(workspace, run)
         if show:
             _show(workspace.files, found, show, as_json=as_json)
         elif get:

@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     metavar="FIELD",
     help="Field to sort by. Prefix with - for descending order.",
 )
+@click.option(
+    "-c",
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="FIELD",
+    help="Also show a field, such as params.lr, metric.loss (its last value), min.loss or max.loss. Repeatable.",
+)
 @click.option("--project", help="Only runs of this project.")
 @click.option(
     "-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of runs."
@@ -35,13 +43,20 @@ if TYPE_CHECKING:
 @click.option("-w", "--watch", "is_watched", is_flag=True, help="Redraw the list until q or Ctrl-C is pressed.")
 @json_option
 def command(
-    query: str, sort: str, project: str | None, limit: int, offset: int, is_watched: bool, as_json: bool
+    query: str,
+    sort: str,
+    columns: tuple[str, ...],
+    project: str | None,
+    limit: int,
+    offset: int,
+    is_watched: bool,
+    as_json: bool,
 ) -> None:
     """List runs, newest first.
 
     A query is a comma-separated list of conditions that must all hold: `status:running|failed`, `name:%cifar%`,
-    `params.lr:<0.1`, `metric.loss:<=0.5`, `created_at:2026-01-01..2026-02-01`, `tags:a`, `status:~failed` (not
-    failed).
+    `params.lr:<0.1`, `metric.loss:<=0.5` (its last value), `min.loss:<0.1` (its smallest one; `max.` likewise),
+    `created_at:2026-01-01..2026-02-01`, `tags:a`, `status:~failed` (not failed).
     """
     from phalanx.store.rows import run_row
 
@@ -54,11 +69,13 @@ def command(
         runs, count, waits = found(workspace)
         if not runs:
             return ["No matching runs." if query else "No runs yet: start one with `phalanx run -f polyaxonfile.yml`"]
-        head = ["ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK", "WHY"]
+        head = ["ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK", *map(printable, columns), "WHY"]
         more = count - offset - len(runs)
-        rows = table([head, *(_row(run, waits.get(run.id)) for run in runs)])
+        rows = table([head, *(_row(run, columns, waits.get(run.id)) for run in runs)])
         return [*rows, *([f"{more} more; -n {count} lists all"] if more > 0 else [])]
 
+    for field in columns:
+        _check_column(field)
     is_live = is_watched and not as_json and is_terminal()
     with open_workspace(settled=not is_live, quiet=as_json) as workspace:
         if is_live:
@@ -72,7 +89,34 @@ def command(
             print_lines(lines(workspace))
 
 
-def _row(run: Run, waits: str | None) -> list[str]:
+def _check_column(field: str) -> None:
+    """Raises CallError for a field that runs do not have."""
+    from phalanx.errors import CallError
+    from phalanx.store.query import FIELDS, NUMBERS, TEXTS, order
+
+    if "." in field:
+        order(field)
+    elif field not in (*TEXTS, *NUMBERS, "tags"):
+        raise CallError(f"there is no column `{field[:100]}`: use one of {', '.join(FIELDS)}")
+
+
+def _cell(run: Run, field: str) -> str:
+    """The value of a field; `-` when the run has none."""
+    head, _, name = field.partition(".")
+    name = name[1:-1].replace('""', '"') if name[:1] == name[-1:] == '"' and len(name) > 1 else name
+    value: object
+    if not name:
+        value = ", ".join(run.tags) if field == "tags" else getattr(run, field)
+    elif head in ("min", "max"):
+        value = getattr(run.best[name], head) if name in run.best else None
+    else:
+        value = (run.params if head in ("params", "declarations") else run.summary).get(name)
+    if value is None or value == "":
+        return "-"
+    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
+
+
+def _row(run: Run, columns: tuple[str, ...], waits: str | None) -> list[str]:
     took = (run.finished_at or datetime.now(UTC)) - run.started_at if run.started_at else None
     return [
         run.id,
@@ -81,6 +125,7 @@ def _row(run: Run, waits: str | None) -> list[str]:
         span(datetime.now(UTC) - run.created_at),
         span(took) if took is not None else "-",
         printable(run.framework or "-"),
+        *(_cell(run, field) for field in columns),
         printable(waits or run.reason)[:70],
     ]
 

@@ -7,7 +7,7 @@ import sys
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.workspace.base import find_run, open_workspace
 
 
 @click.command("resume")
@@ -22,6 +22,6 @@ def command(run: str, detach: bool, as_json: bool) -> None:
     from phalanx.cli.run_watch import watch_or_detach
 
     with open_workspace(settled=False, quiet=as_json) as workspace:
-        found = workspace.acts.resume(workspace.rows.find(run))
+        found = workspace.acts.resume(find_run(workspace, run))
         code = watch_or_detach(workspace, found, detach=detach, as_json=as_json)
     sys.exit(code)

@@ -8,7 +8,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_result
-from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.workspace.base import find_run, open_workspace
 
 
 @click.command("rm")
@@ -20,7 +20,7 @@ def command(runs: tuple[str, ...], yes: bool, as_json: bool) -> None:
     from phalanx.submission.removal import require_finished
 
     with open_workspace(quiet=as_json) as workspace:
-        found = [workspace.rows.find(run) for run in runs]
+        found = [find_run(workspace, run) for run in runs]
         require_finished(found)
         ids = [run.id for run in found]
         if not yes and not as_json and not click.confirm(f"Permanently delete {', '.join(ids)}?"):

@@ -11,7 +11,7 @@ from phalanx.cli.commands.ps import span
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable
 from phalanx.cli.render.tables import failure_lines, replica_table, status_text
-from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.workspace.base import find_run, open_workspace
 
 if TYPE_CHECKING:
     from phalanx.insight.stragglers import RunProgress
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 def command(run: str, as_json: bool) -> None:
     """Show a run and its replicas: status, params, metrics and failures.
 
-    RUN is an id, the first characters of an id, or a name.
+    RUN is an id, a name (the newest run of that name), or the first characters of an id.
     """
     from phalanx.cli.run_watch import metric_lines, run_json
 
     with open_workspace(quiet=as_json) as workspace:
-        found = workspace.rows.find(run)
+        found = find_run(workspace, run)
         facts, where = workspace.rows.facts(found.id), workspace.lies_in(found)
         if as_json:
             place_of = {"server": workspace.server} if workspace.server is not None else {"folder": where["folder"]}

@@ -6,7 +6,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable
-from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.workspace.base import find_run, open_workspace
 
 
 @click.command("statuses")
@@ -17,7 +17,7 @@ def command(run: str, as_json: bool) -> None:
     from phalanx.store.rows import status_row
 
     with open_workspace(quiet=as_json) as workspace:
-        changes = workspace.rows.statuses(workspace.rows.find(run).id)
+        changes = workspace.rows.statuses(find_run(workspace, run).id)
     if as_json:
         print_json({"ok": True, "statuses": [status_row(change) for change in changes]})
         return

@@ -10,7 +10,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable
-from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.workspace.base import find_run, open_workspace
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.base import Workspace
@@ -32,7 +32,7 @@ def command(runs: tuple[str, ...], no_wait: bool, as_json: bool) -> None:
     from phalanx.store.rows import run_row
 
     with open_workspace(settled=False, quiet=as_json) as workspace:
-        asked, notices = [workspace.rows.find(run) for run in runs], StopNotices(workspace)
+        asked, notices = [find_run(workspace, run) for run in runs], StopNotices(workspace)
         found = workspace.acts.stop(asked, 0 if no_wait else PATIENCE_S, notices.show)
     if as_json:
         print_json({"ok": True, "runs": [run_row(run) for run in found]})

@@ -20,7 +20,7 @@ from phalanx.atomic_files import write_atomic
 from phalanx.cli.commands.serve import signed_in
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable
-from phalanx.cli.workspace.base import open_workspace, selected_server
+from phalanx.cli.workspace.base import find_run, open_workspace, selected_server
 
 if TYPE_CHECKING:
     from phalanx.client.config import ServerChoice
@@ -77,7 +77,7 @@ def _of_server(server: ServerChoice, what: str | None, showing: PageAnnouncement
     path = _page(what)
     if path is None:
         with open_workspace(settled=False, quiet=True) as workspace:
-            path = f"/runs/{workspace.rows.find(what or '').id}"
+            path = f"/runs/{find_run(workspace, what or '').id}"
     address = server.url + path
     showing.print_address(address)
     showing.open(logins_file(os.environ).parent, f"{address}#token={server.token}" if server.token else address)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from phalanx.cli.workspace.server import ServerFiles, ServerLogs, ServerRows, ServerWorkspace
     from phalanx.client.config import ServerChoice
     from phalanx.client.series import RemoteSeries
-    from phalanx.store import Store
+    from phalanx.store import Run, Store
     from phalanx.store.series.run_series import RunSeries
 
     Workspace = HomeWorkspace | ServerWorkspace
@@ -49,6 +49,23 @@ def open_workspace(*, settled: bool = True, quiet: bool = False) -> Iterator[Wor
         yield workspace
     finally:
         workspace.close()
+
+
+def find_run(workspace: Workspace, text: str) -> Run:
+    """The run that the user means: see `phalanx.store.run_choice`. Says so when others have the same name. Raises
+    CallError."""
+    from phalanx.store.query import quoted
+
+    found = workspace.rows.find(text)
+    if found.name == text and found.id != text:
+        count = workspace.rows.count(f"name:{quoted(text)}")
+        if count > 1:
+            import click
+
+            from phalanx.cli.render.output import printable
+
+            click.echo(f"{count} runs are named {printable(text)}: using the newest, {found.id}", err=True)
+    return found
 
 
 def selected_server() -> ServerChoice | None:

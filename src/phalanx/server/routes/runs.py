@@ -40,8 +40,8 @@ def list_runs(  # noqa: PLR0913 - each is a parameter of the query
     project: Annotated[str | None, Query(max_length=600)] = None,
     columns: Annotated[str | None, Query(max_length=20_000, description="for example `params.lr,metric.loss`")] = None,
 ) -> JsonResponse:
-    """A page of the runs that match a query, and the total count. With `columns`, rows have only those params and last
-    metric values."""
+    """A page of the runs that match a query, and the total count. With `columns`, rows have only those params, last
+    metric values (`metric.loss`), minima and maxima (`min.loss`, `max.loss`)."""
     shown = visible_projects(caller, project)
 
     def make() -> bytes:
@@ -57,7 +57,8 @@ def _cut(row: dict[str, Any], columns: str) -> dict[str, Any]:
     wanted = frozenset(columns.split(","))
     params = {name: value for name, value in row["params"].items() if f"params.{name}" in wanted}
     summary = {name: value for name, value in row["summary"].items() if f"metric.{name}" in wanted}
-    return {**row, "params": params, "summary": summary}
+    best = {name: one for name, one in row["best"].items() if not wanted.isdisjoint((f"min.{name}", f"max.{name}"))}
+    return {**row, "params": params, "summary": summary, "best": best}
 
 
 @router.get("/runs/columns")

@@ -28,7 +28,8 @@ def list_metrics(run_id: str, here: Here) -> JsonResponse:
     run = here.find(run_id)
     with here.charts.of(here.home.run(run.id).path) as series:
         summaries = summary_rows(series.summaries())
-        return JsonResponse({"metrics": [{"name": name, **summaries.get(name, {})} for name in series.names()]})
+        rows = [{"name": name, "replicas": series.replicas(name), **summaries.get(name, {})} for name in series.names()]
+        return JsonResponse({"metrics": rows})
 
 
 @router.get("/metrics/series")
