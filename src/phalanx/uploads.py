@@ -43,6 +43,10 @@ class UploadUnavailable(Exception):
     """The server cannot take the upload now."""
 
 
+class ServerAway(UploadUnavailable):
+    """Nothing answers at the address of the server."""
+
+
 class UploadTargetUnknown(UploadUnavailable):
     """The server does not know the target, or no longer."""
 
@@ -108,9 +112,9 @@ class Uploader:
                 return _object(body)
             raise self._fault(fault.code, body) from None
         except urllib.error.URLError as fault:
-            raise UploadUnavailable(f"{self.server}: {fault.reason}") from None
+            raise ServerAway(f"{self.server}: {fault.reason}") from None
         except (OSError, http.client.HTTPException) as fault:
-            raise UploadUnavailable(f"{self.server}: {fault or type(fault).__name__}") from None
+            raise ServerAway(f"{self.server}: {fault or type(fault).__name__}") from None
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):

@@ -338,6 +338,34 @@ def test_children_are_sent_along(outbox: Path, post: Post, tmp_path: Path) -> No
     assert (sent.values("child"), sent.values("started")) == ([1.0], [2.0])
 
 
+def test_a_server_that_is_away_delays_the_end_little_and_gets_the_run_later(
+    place: Place, post: Post, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`ps` lists the run as not sent, and `sync` knows the server by itself."""
+    monkeypatch.setenv("PHALANX_HOME", str(place.home))
+    monkeypatch.setattr(folder_upload, "LAST_S", 60.0)
+    port = post.port
+    post.leave()
+    run = tracking.start(name="later", server=f"http://127.0.0.1:{port}")
+    run.log(loss=0.5, step=1)
+    before = time.monotonic()
+    run.finish()
+    assert time.monotonic() - before < 30
+    (listed,) = place.call("ps", "--json").data["unsent"]
+    assert (listed["id"], listed["status"], listed["server"]) == (run.id, "succeeded", f"http://127.0.0.1:{port}")
+    line = place.call("ps").out.splitlines()[1]
+    assert line.startswith(f"{run.id}  later  succeeded")
+    assert f"not sent to http://127.0.0.1:{port}: `phalanx sync` sends it" in line
+    away = place.call("ps", PHALANX_SERVER=f"http://127.0.0.1:{port}")
+    assert away.code != 0
+    assert run.id in away.out
+    post.come()
+    answer = place.call("sync", PHALANX_TOKEN=TOKEN)
+    assert answer.out == f"{run.id}  delivered to http://127.0.0.1:{port}\n"
+    assert as_sent(post, tmp_path / "sent").values("loss") == [0.5]
+    assert place.call("ps", "--json").data["unsent"] == []
+
+
 @pytest.mark.slow
 def test_what_is_left_is_sent_by_the_command(place: Place, post: Post, tmp_path: Path) -> None:
     """After kill -9, too."""

@@ -342,3 +342,16 @@ def test_what_was_dropped_is_told_with_its_reasons(
     assert said.count("something could not be recorded") == 5
     assert "100 values could not be recorded" in said
     assert len(said.splitlines()) == 6
+
+
+def test_when_wandb_sends_a_value_is_no_metric(
+    run: TrackedRun, replica: Replica, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.log({"loss": 0.5}, commit=False)
+    run.log({"loss": 0.25}, step=7, commit=True, sync=None)
+    run.log(sync=0.5)
+    run.log({"commit": 1.0})
+    run.finish()
+    assert replica.values("loss") == [0.5, 0.25]
+    assert (replica.values("sync"), replica.values("commit")) == ([0.5], [1.0])
+    assert capsys.readouterr().err == "phalanx: log() ignores `commit`: every call is recorded at once\n"

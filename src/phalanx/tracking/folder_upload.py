@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from phalanx import run_paths
+from phalanx.atomic_files import write_atomic
 from phalanx.ends import read_end, status_of
 from phalanx.tracking.external_folder import REPLICA, attempt_folder
 from phalanx.tracking.recorder import warn
@@ -24,6 +25,7 @@ from phalanx.uploads import (
     FOREIGN,
     PIECE,
     TIMEOUT_S,
+    ServerAway,
     Uploader,
     UploadRefused,
     UploadTargetUnknown,
@@ -35,6 +37,7 @@ from phalanx.uploads import (
 TURN_S = 1.0
 LONGEST_TURN_S = 30.0  # between passes while the server is unreachable
 LAST_S = 15.0  # timeout for the server at the end of a training
+AWAY_S = 2.0  # the same while nothing answers: `phalanx sync` sends the run later
 BEAT_S = 10.0
 GROWING = (".points", ".events")
 ATTEMPT = run_paths.attempt_folder(REPLICA, 1)
@@ -48,12 +51,19 @@ class FolderUploader:
         self.is_known = False
         self.trouble = ""
         self.is_refused = False  # the error is permanent
+        self.is_away = False  # nothing answers
         self.is_said = False
         self.beaten = 0.0
         self.stopped = threading.Event()
         self.thread: threading.Thread | None = None
 
     def start(self) -> None:
+        """Send in the background. The folder says where to, for `phalanx sync`."""
+        about = json.dumps({"server": self.post.server}).encode()
+        try:
+            write_atomic(os.path.join(self.run_folder, run_paths.UPLOAD), about, sync=False)
+        except OSError:
+            pass  # a full disk: then `phalanx sync` asks
         self.thread = started(self._work, "phalanx-shipping")
 
     def _work(self) -> None:
@@ -66,7 +76,7 @@ class FolderUploader:
 
     def turn(self) -> bool:
         """Send new data. False when the server was unreachable or refused it; see `trouble`. Raises nothing."""
-        self.trouble, self.is_refused = "", False
+        self.trouble, self.is_refused, self.is_away = "", False, False
         try:
             self._introduce()
             for path, inside in self._files():
@@ -81,6 +91,7 @@ class FolderUploader:
 
     def _note(self, fault: Exception) -> None:
         self.trouble, self.is_refused = error_text(fault), isinstance(fault, UploadRefused)
+        self.is_away = isinstance(fault, ServerAway)
         if isinstance(fault, UploadTargetUnknown):  # the server does not know the run (any more)
             self.is_known = False
             self.post.sent.clear()
@@ -88,17 +99,22 @@ class FolderUploader:
     def finish(self, patience_s: float | None = None) -> bool:
         """Send everything and the end. Removes the folder once the server has all of it. Raises nothing."""
         self.stopped.set()
-        if self.thread is not None:
-            self.thread.join(TIMEOUT_S)
         patience_s = LAST_S if patience_s is None else patience_s
-        until = time.monotonic() + patience_s
+        began = time.monotonic()
+        if not self.is_known:  # it has not answered yet
+            self.post.timeout_s = min(self.post.timeout_s, AWAY_S)
+        if self.thread is not None:
+            self.thread.join(TIMEOUT_S if self.is_known else AWAY_S)
+            if self.thread.is_alive():
+                self.trouble = self.trouble or f"{self.post.server} does not answer"
+                return False
         while not (self.turn() and self._report_end()):
             if self.is_refused:  # possibly only one file: the end may be accepted
                 trouble = self.trouble
                 self._report_end()
                 self.trouble = trouble
                 return False
-            if time.monotonic() > until:
+            if time.monotonic() - began > (min(AWAY_S, patience_s) if self.is_away else patience_s):
                 return False
             time.sleep(min(1.0, patience_s / 10))
         shutil.rmtree(self.run_folder, ignore_errors=True)
@@ -117,6 +133,7 @@ class FolderUploader:
             if self._call("/api/v1/runs", about).get("id") != self.run_id:
                 raise UploadUnavailable(f"{self.post.server} {FOREIGN}")
             self.is_known = True
+            self.post.timeout_s = TIMEOUT_S
 
     def _beat(self) -> None:
         if time.monotonic() - self.beaten > BEAT_S:

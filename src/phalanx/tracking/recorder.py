@@ -41,6 +41,7 @@ _SINGLE_SIZE = _SINGLE.size
 _SINGLE_RECORD_SIZE = _HEAD_SIZE + _SINGLE_SIZE
 HALF = "a record was only partly written to disk"
 GONE = "the files of the run were removed while it ran"
+SENDING = ("commit", "sync")  # of wandb.log: when a value is sent; here, each call is one record
 _away: deque[tuple[float, int]] = deque()  # since when, and which descriptors; they belong to the process, not to a run
 
 
@@ -78,6 +79,7 @@ class Recorder:
         self._lock = _thread.RLock()  # for what is done once, such as opening a file; never around a `write`
         self._copies = count(1)
         self._progress_at = 0.0
+        self._is_sending_said = False
         self._heartbeat: Heartbeat | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -148,7 +150,7 @@ class Recorder:
             return
         given: Mapping[str, Any] = values
         with guarded(lambda fault: self._drop(error_text(fault), max(1, len(given)))):
-            named = values if metrics is None else {**metrics, **values}
+            named = values if metrics is None else {**metrics, **self._without_sending(values)}
             is_flat = all(map(conversion.is_plain, named.values()))
             given = named if is_flat else dict(conversion.some_of(conversion.flat(named, "/"), MOST_NAMES))
             when, at = self._step(step), _now()
@@ -164,6 +166,14 @@ class Recorder:
             given = ready
             if ready:
                 self._add(when, at, ready)
+
+    def _without_sending(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`log({"loss": 0.5}, commit=False)` is a call of another library: its keywords are no metrics."""
+        others = [name for name in SENDING if name in values and (values[name] is None or type(values[name]) is bool)]
+        if others and not self._is_sending_said:
+            self._is_sending_said = True
+            warn(f"log() ignores `{others[0]}`: every call is recorded at once")
+        return {name: value for name, value in values.items() if name not in others} if others else values
 
     def _drop_value(self, name: Any, fault: BaseException) -> None:
         self._drop(f"{conversion.short_text(str(name))[:100]}: {error_text(fault)}")

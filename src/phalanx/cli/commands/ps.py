@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -11,10 +13,15 @@ from phalanx.cli.options import json_option
 from phalanx.cli.render.live_screen import REDRAW_S, is_terminal, watch
 from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.workspace.base import open_workspace
+from phalanx.errors import SystemFault
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.base import Workspace
+    from phalanx.home.outbox import UnsentRun
     from phalanx.store import Run
+
+
+HEAD = ("ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK")
 
 
 @click.command("ps")
@@ -65,28 +72,63 @@ def command(
         count = workspace.rows.count(query, project=project)
         return runs, count, {run.id: why for run in runs if (why := workspace.waits_for(run))}
 
+    # A query is for the runs of the home or server: nothing is known of these.
+    unsent = [] if query or offset else [run for run in unsent_here() if project in (None, run.project)]
+
     def lines(workspace: Workspace) -> list[str]:
         runs, count, waits = found(workspace)
-        if not runs:
+        if not runs and not unsent:
             return ["No matching runs." if query else "No runs yet: start one with `phalanx run -f polyaxonfile.yml`"]
-        head = ["ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK", *map(printable, columns), "WHY"]
+        head = [*HEAD, *map(printable, columns), "WHY"]
         more = count - offset - len(runs)
-        rows = table([head, *(_row(run, columns, waits.get(run.id)) for run in runs)])
+        waiting = [_unsent_row(run, columns) for run in unsent]
+        rows = table([head, *waiting, *(_row(run, columns, waits.get(run.id)) for run in runs)])
         return [*rows, *([f"{more} more; -n {count} lists all"] if more > 0 else [])]
 
     for field in columns:
         _check_column(field)
     is_live = is_watched and not as_json and is_terminal()
-    with open_workspace(settled=not is_live, quiet=as_json) as workspace:
+    with open_workspace(settled=not is_live, quiet=as_json) as workspace, _listed_anyway(unsent, as_json=as_json):
         if is_live:
             with workspace.attended() as turn:
                 watch(lambda: lines(workspace), turn, REDRAW_S)
         elif as_json:
             runs, count, waits = found(workspace)
             rows = [{**run_row(run), "waits_for": waits.get(run.id)} for run in runs]
-            print_json({"ok": True, "count": count, "runs": rows})
+            print_json({"ok": True, "count": count, "runs": rows, "unsent": [_unsent_json(run) for run in unsent]})
         else:
             print_lines(lines(workspace))
+
+
+def unsent_here() -> list[UnsentRun]:
+    """The tracked runs of this home that no server has got yet."""
+    from phalanx.home.home import default_home
+    from phalanx.home.outbox import unsent_runs
+
+    return unsent_runs(default_home())
+
+
+@contextmanager
+def _listed_anyway(unsent: list[UnsentRun], *, as_json: bool) -> Iterator[None]:
+    """The runs that wait for a server are listed even if it cannot be reached."""
+    try:
+        yield
+    except SystemFault:
+        if unsent and not as_json:
+            print_lines(table([[*HEAD, "WHY"], *(_unsent_row(run, ()) for run in unsent)]))
+        raise
+
+
+def _unsent_row(run: UnsentRun, columns: tuple[str, ...]) -> list[str]:
+    where = f"not sent to {run.server}" if run.server else "not sent to its server"
+    why = f"{where}: `phalanx sync` sends it" if run.status else where
+    age = span(datetime.now(UTC) - run.created_at)
+    fields = [run.id, printable(run.name or "-"), run.status or "tracked", age, "-", "-"]
+    return [*fields, *("-" for _ in columns), printable(why)]
+
+
+def _unsent_json(run: UnsentRun) -> dict[str, object]:
+    return {**run._asdict(), "created_at": run.created_at.isoformat(), "folder": str(run.folder)}
 
 
 def _check_column(field: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from phalanx.cli.options import json_option
@@ -13,7 +15,7 @@ PATIENCE_S = 2.0  # per run; the next call continues where this one stopped
 
 
 @click.command("sync")
-@click.option("--server", help="URL of the server. Default: PHALANX_SERVER.")
+@click.option("--server", help="URL of the server. Default: the one that each run was started with.")
 @json_option
 def command(server: str | None, as_json: bool) -> None:
     """Upload tracked data that has not reached the server yet.
@@ -22,29 +24,24 @@ def command(server: str | None, as_json: bool) -> None:
     """
     from phalanx.backends.local.runner import observe_replica
     from phalanx.home.attempts import ReplicaPhase
+    from phalanx.home.outbox import unsent_runs
     from phalanx.tracking.external_folder import attempt_folder
-    from phalanx.tracking.folder_upload import FolderUploader, server_url, token
+    from phalanx.tracking.folder_upload import FolderUploader
 
     home, store = open_home()
     store.close()
-    try:
-        url = server_url(server)
-    except ValueError as fault:
-        raise CallError(str(fault)) from None
-    outbox = home.path / "outbox" / "runs"
-    waiting = sorted(path for path in outbox.iterdir() if not path.name.startswith(".")) if outbox.is_dir() else []
-    if waiting and url is None:
-        raise CallError("name a server with --server http://… or PHALANX_SERVER")
     rows = []
-    for folder in waiting:
-        if observe_replica(folder.joinpath(attempt_folder(str(folder)))).state == ReplicaPhase.RUNNING:
-            rows.append({"id": folder.name, "delivered": False, "why": "its process is still running"})
+    for run in reversed(unsent_runs(home.path)):
+        if observe_replica(run.folder.joinpath(attempt_folder(str(run.folder)))).state == ReplicaPhase.RUNNING:
+            rows.append({"id": run.id, "delivered": False, "why": "its process is still running"})
             continue
-        shipper = FolderUploader(str(url), token(str(home.path)), str(folder))
+        url, token = _server_of(run.id, server or run.server)
+        shipper = FolderUploader(url, token, str(run.folder))
         is_delivered = shipper.finish(PATIENCE_S)
-        rows.append({"id": folder.name, "delivered": is_delivered, "why": shipper.trouble})
+        rows.append({"id": run.id, "server": url, "delivered": is_delivered, "why": shipper.trouble})
         if not as_json:
-            click.echo(f"{folder.name}  {'delivered' if is_delivered else printable(shipper.trouble)}")
+            text = f"delivered to {url}" if is_delivered else printable(shipper.trouble)
+            click.echo(f"{run.id}  {text}")
     left = sum(not row["delivered"] for row in rows)
     if as_json:
         print_json({"ok": not left, "runs": rows})
@@ -52,3 +49,13 @@ def command(server: str | None, as_json: bool) -> None:
         click.echo("Nothing to upload.")
     if left:
         raise SystemExit(1)
+
+
+def _server_of(run_id: str, url: str | None) -> tuple[str, str]:
+    """The address and token of a server; without a URL, of PHALANX_SERVER or `phalanx login`. Raises CallError."""
+    from phalanx.client.config import choose_server
+
+    found = choose_server(os.environ, url)
+    if found is None:
+        raise CallError(f"which server is run {run_id} for? Name it with --server http://… or PHALANX_SERVER")
+    return found.url, found.token
