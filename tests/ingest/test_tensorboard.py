@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -12,8 +13,9 @@ import pytest
 
 from phalanx.ingest import tensorboard
 from phalanx.ingest.rebuild import rebuild_store
-from phalanx.spool import JSON, PointWriter, Reader, frame
+from phalanx.spool import JSON, PointWriter, Reader, Writer, frame
 from phalanx.store import Store
+from phalanx.store.series.run_series import RunSeries
 from tests.formats.encoding import data, png, tf_record, tf_scalar, tf_tensor, tf_tensor_event
 from tests.ingest.indexed import Gathered
 from tests.scheduler.working import Works
@@ -206,6 +208,74 @@ def test_the_chief_is_the_master(three: Gathered) -> None:
     three.turn()
     assert three.names() == ["loss"]
     assert [three.points("loss", replica) for replica in three.replicas[:2]] == [[(0, 1.0)], [(0, 2.0)]]
+
+
+@pytest.mark.parametrize("folder", ["tb/rank{}", "tb/rank_{}/train", "rank-{}"])
+def test_folders_named_after_ranks_are_those_of_the_replicas(three: Gathered, folder: str) -> None:
+    ranks = [
+        {"role": name[:-2], "index": int(name[-1]), "rank": n, "argv": ["x"]} for n, name in enumerate(three.replicas)
+    ]
+    (three.folder / "plan.json").write_text(json.dumps({"replicas": ranks}))
+    three.new_gatherer()
+    for rank in range(3):
+        Board(three, folder.format(rank)).scalars("loss", float(rank))
+    three.turn()
+    (name,) = three.names()
+    assert name == ("train/loss" if "train" in folder else "loss")
+    assert [three.points(name, replica) for replica in three.replicas] == [[(0, float(rank))] for rank in range(3)]
+
+
+def say(it: Gathered, replica: str, **note: Any) -> None:
+    """What the agent of a replica saw of its processes."""
+    spool = Writer(it.attempt(replica) / "spool")
+    spool.append_json({"at": 1.7e9, "host": "node7", **note})
+    spool.close()
+
+
+def test_a_file_is_that_of_the_process_whose_pid_is_in_its_name(three: Gathered) -> None:
+    for number, replica in enumerate(three.replicas):
+        say(three, replica, writers={str(50 + number): {}}, environment={})
+        name = f"events.out.tfevents.1700000000.node7.{50 + number}.0"
+        Board(three, "tb", name).scalars("loss", float(number))
+    Board(three, "tb", "events.out.tfevents.1700000000.node8.51.0.v2").scalars("other", 9.0)  # a pid elsewhere
+    three.turn(is_over=True)
+    assert [three.points("loss", replica) for replica in three.replicas] == [[(0, 0.0)], [(0, 1.0)], [(0, 2.0)]]
+    assert three.points("other", "master-0") == [(0, 9.0)]
+    three.new_gatherer()
+    assert three.turn(is_over=True).points("loss", "worker-1") == [(0, 2.0)]
+
+
+def test_a_file_without_a_pid_is_that_of_the_process_that_has_it_open(three: Gathered) -> None:
+    board = Board(three, "tb").scalars("loss", 1.0)
+    for replica in three.replicas:
+        say(three, replica, writers={"50": {}}, environment={})
+    three.turn()
+    assert three.names() == []  # an agent may say more
+    say(three, "worker-1", event_files={str(board.path): 50})
+    three.turn()
+    assert three.points("loss", "worker-1") == [(0, 1.0)]
+
+
+def test_a_rank_that_a_replica_started_itself_has_its_own_series(three: Gathered) -> None:
+    track = str(three.attempt("worker-0"))
+    environment = {"PHALANX_TRACK": track, "PHALANX_RANK": "1"}
+    launched = {str(60 + local): {"RANK": str(2 + local), "LOCAL_RANK": str(local)} for local in range(2)}
+    say(three, "worker-0", writers=launched, environment=environment)
+    for local in range(2):
+        Board(three, "tb", f"events.out.tfevents.1.node7.{60 + local}.0").scalars("loss", float(local))
+    three.turn(is_over=True)
+    assert three.points("loss", "worker-0") == [(0, 0.0)]
+    assert three.points("loss", "worker-0.1") == [(0, 1.0)]
+
+
+@pytest.mark.parametrize("name", ["../../../evil", "worker-0/..", "ps-9", "worker-0.x"])
+def test_a_name_that_is_no_replica_is_not_believed(three: Gathered, name: str) -> None:
+    environment = {"PHALANX_TRACK": f"/runs/replicas/{name}/attempt-1"}
+    say(three, "worker-0", writers={"60": {}}, environment=environment)
+    say(three, "worker-1", writers=3, event_files="x")
+    Board(three, "tb", "events.out.tfevents.1.node7.60.0").scalars("loss", 1.0)
+    three.turn(is_over=True)
+    assert three.points("loss", "worker-0") == [(0, 1.0)]
 
 
 # killed in between -------------------------------------------------------------------------------------------------
@@ -460,3 +530,37 @@ writer.close()
     assert (run.status, run.summary) == ("succeeded", {"loss": 1.0})
     found = works.store.summaries(run_id)["loss"]
     assert (found.count, found.step, found.max) == (50, 49, 50.0)
+
+
+RANKS = """
+import os, socket, sys, time
+rank = int(os.environ["RANK"])
+folder = os.path.join(os.environ["PHALANX_OUTPUTS"], "tb")
+os.makedirs(folder, exist_ok=True)
+name = f"events.out.tfevents.{1700000000 + rank}.{socket.gethostname()}"
+if rank != 2:
+    name += f".{os.getpid()}.0"
+with open(os.path.join(folder, name), "wb") as stream, open(sys.argv[1] + str(rank), "rb") as data:
+    stream.write(data.read())
+    stream.flush()
+    while not os.path.exists(sys.argv[1] + "go"):
+        time.sleep(0.02)
+"""
+
+
+def test_ranks_that_write_into_one_folder_keep_their_own_series(works: Works, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(RANKS)
+    for rank in range(3):
+        records = [tf_scalar("loss", 10.0 * rank + step, step, 1.7e9 + step) for step in range(3)]
+        (tmp_path / f"data{rank}").write_bytes(b"".join([tf_record(data(3, "brain.Event:2")), *records]))
+    run_id = works.submit(f"{sys.executable} {tmp_path / 'train.py'} {tmp_path / 'data'}", workers=2)
+    folder = works.run_folder(run_id).path
+    works.turn_until(lambda: len(RunSeries(folder).series("loss")) == 3)
+    (tmp_path / "datago").touch()
+    works.turn_until(lambda: works.run(run_id).is_done)
+    found = {line.replica: list(line.values) for line in RunSeries(folder).series("loss")}
+    assert found == {
+        name: [10.0 * rank + step for step in range(3)]
+        for rank, name in enumerate(("master-0", "worker-0", "worker-1"))
+    }
+    assert works.run(run_id).summary == {"loss": 2.0}

@@ -19,10 +19,12 @@ from phalanx import run_paths
 from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import CHECKPOINTED, Deadline, TimeLimits, processes_handling
 from phalanx.agent.preflight import PATIENCE_S
+from phalanx.agent.writer_processes import WriterProcesses
 from phalanx.ends import Cause, End
 from phalanx.spool import Writer
 
 LOOK_S = 0.2  # how often the size of the log is checked
+EARLY_S = 2.0  # how long new processes are looked for that often, too
 MEASURE_S = 1.0  # how often the process tree is measured
 MEASURE_LIMITED_S = 0.4  # the same with a memory limit
 SAMPLE_S = 5.0  # how often usage is recorded
@@ -84,6 +86,8 @@ class Supervisor:
         self.was_full = False  # the disk, at any moment: room that was made later does not help the command
         self.cause: Cause | None = None  # why we ended it ourselves
         self.deadline = Deadline(task.limits)
+        self.writers = WriterProcesses(task.environment)
+        self.early_until = 0.0
         self.kernel_kills = processes.kernel_kills_for_memory()
         self._reserve()
 
@@ -172,6 +176,7 @@ class Supervisor:
         deadline = self.deadline
         kill_at: float | None = None
         measure_at = listen_at = 0.0
+        self.early_until = time.monotonic() + EARLY_S
         while True:
             caught = signal.sigtimedwait(WATCHED, LOOK_S)
             received = caught.si_signo if caught is not None else None
@@ -197,6 +202,7 @@ class Supervisor:
             if now >= measure_at:
                 measure_at = now + (MEASURE_S if self.task.memory_mib is None else MEASURE_LIMITED_S)
                 self._measure(now)
+            self._note_early_writers(now)
             if self.over_memory:
                 self.cause = self.cause or Cause.MEMORY
                 kill_at = now
@@ -250,6 +256,7 @@ class Supervisor:
 
     def _measure(self, now: float) -> None:
         tree = processes.descendants(os.getpid())
+        self._note_writers(tree, now)
         usage = self.meter.measure(tree)
         self._raise_peak(usage._asdict())
         self.was_full |= _is_full(self.task.folder)
@@ -266,6 +273,16 @@ class Supervisor:
         if limit is not None and usage.memory_mib > limit:
             self._raise_peak({"fair_mib": processes.shared_fairly_mib(tree)})
             self.over_memory = self.peak["fair_mib"] > limit
+
+    def _note_early_writers(self, now: float) -> None:
+        """Short trainings start and end between two measurements."""
+        if now < self.early_until:
+            self._note_writers(processes.descendants(os.getpid()), now)
+
+    def _note_writers(self, tree: list[processes.Stat], now: float) -> None:
+        note = self.writers.look(tree, now)
+        if note:
+            self._note(note)
 
     def _sync_what_is_tracked(self) -> None:
         """Start syncing once there is tracked data: most replicas never track, and `threading` is slow to import."""

@@ -17,14 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phalanx import run_paths
-from phalanx.atomic_files import write_atomic
+from phalanx.atomic_files import make_private, write_atomic
+from phalanx.ingest.event_file_owners import EventFileOwners, FileOwner, rank_in_path
 from phalanx.spool import JSON, PointWriter, Reader, Record, Writer, frame
+from phalanx.store.series.attempts import planned_ranks
 
 if TYPE_CHECKING:
     from phalanx.formats.tfevents import EventFileReader, ImageSummary
 
 NAME = "tensorboard"
 LOOK_S = 2.0  # seconds between two searches for new files
+WAIT_S = 10.0  # how long a file waits for an agent that knows its writer
 MOST_ENTRIES = 20_000  # outputs to scan: datasets are written there, too
 BUDGET = 4 << 20  # bytes read in one pass: the scheduler has other runs
 LONGEST_TEXT = 1 << 20
@@ -34,9 +37,13 @@ PARTS = frozenset(["train", "training", "val", "valid", "validation", "test", "e
 
 class EventFileFollower:
     def __init__(self, run_folder: Path, attempt: int, replicas: Mapping[str, Path]) -> None:
+        self.run_folder = run_folder
         self.outputs = run_folder / run_paths.OUTPUTS
         self.attempt = attempt
         self.replicas = replicas
+        self.writers = EventFileOwners(replicas, planned_ranks(run_folder))
+        self.owners: dict[str, FileOwner] = {}  # of each file that is read
+        self.waiting: dict[str, float] = {}  # files without an owner, and since when
         self.look_at = 0.0
         self.followers: dict[str, EventFileReader] = {}
         self.converters: dict[str, EventFileConverter] = {}
@@ -51,7 +58,7 @@ class EventFileFollower:
             return
         try:
             if time.monotonic() >= self.look_at or is_over:
-                self._look()
+                self._look(is_over=is_over)
                 self.look_at = time.monotonic() + LOOK_S
             for inside, follower in self.followers.items():
                 self._read(inside, follower, to_the_end=is_over)
@@ -79,17 +86,41 @@ class EventFileFollower:
         self.followers.clear()
         self.look_at = 0.0
 
-    def _look(self) -> None:
-        found = sorted(self._files())
+    def _look(self, *, is_over: bool) -> None:
+        from phalanx.formats.tfevents import EventFileReader
+
+        new = sorted(inside for inside in self._files() if inside not in self.followers)
+        may_say_more = self.writers.poll() if new else False
+        for inside in new:
+            since = self.waiting.setdefault(inside, time.monotonic())
+            is_last = is_over or not may_say_more or time.monotonic() - since > WAIT_S
+            owner = self._owner(inside) or (self._first_replica() if is_last else None)
+            if owner is not None:
+                self.owners[inside] = owner
+        found = [inside for inside in new if inside in self.owners]
         if found and self.first_folder is None:
             self.first_folder = self._first(found)
         for inside in found:
-            from phalanx.formats.tfevents import EventFileReader
+            offset = self._converter(inside).read_to.get(inside, 0)
+            self.followers[inside] = EventFileReader(self.outputs / inside, offset)
 
-            if inside not in self.followers:
-                self.followers[inside] = EventFileReader(
-                    self.outputs / inside, self._converter(inside).read_to.get(inside, 0)
-                )
+    def _owner(self, inside: str) -> FileOwner | None:
+        """The replica that the file was assigned to before; else whose process writes it; else that is named in its
+        path, by its name or rank. None when it is unknown."""
+        for name in self.replicas:
+            if inside in self._converter_of(name).read_to:
+                return FileOwner(name, self.writers.ranks.get(name))
+        steps = Path(inside).parts[:-1]
+        named = (name for name in map(_replica_name, steps) if name in self.replicas)
+        ranked = (self.writers.of_rank(rank) for rank in map(rank_in_path, steps) if rank is not None)
+        owner = self.writers.of(self.outputs / inside)
+        if owner is None and (name := next(named, None)) is not None:
+            owner = FileOwner(name, self.writers.ranks.get(name))
+        return owner or next(ranked, None)
+
+    def _first_replica(self) -> FileOwner:
+        name = next(iter(self.replicas))
+        return FileOwner(name, self.writers.ranks.get(name))
 
     def _first(self, found: list[str]) -> str:
         """The folder whose tags get no prefix: the first one; among several, the topmost."""
@@ -110,24 +141,27 @@ class EventFileFollower:
             if entries > MOST_ENTRIES:
                 return
 
-    def _replica(self, inside: str) -> str:
-        """The owner of a file: the replica named in its path, or else the first one."""
-        named = map(_replica_name, Path(inside).parts)
-        return next((name for name in named if name in self.replicas), next(iter(self.replicas)))
-
     def _converter(self, inside: str) -> EventFileConverter:
-        return self._converter_of(self._replica(inside))
+        return self._converter_of(self.owners[inside].replica)
 
     def _converter_of(self, replica: str) -> EventFileConverter:
         if replica not in self.converters:
-            self.converters[replica] = EventFileConverter(self.replicas[replica], self.attempt)
+            folder = self.replicas.get(replica)
+            if folder is None:  # a process that a replica started
+                folder = self.run_folder / run_paths.attempt_folder(replica, self.attempt)
+                make_private(folder, self.run_folder)
+            self.converters[replica] = EventFileConverter(folder, self.attempt)
         return self.converters[replica]
 
     def _split(self, inside: str) -> tuple[str, str]:
-        """Its folder, as a prefix that names the part of the training. Without the replica's name: replicas use the
-        same tags, and their data is already separate."""
-        replica = self._replica(inside)
-        steps = [step for step in Path(inside).parts[:-1] if _replica_name(step) != replica]
+        """Its folder, as a prefix that names the part of the training. Without the replica's name or rank: replicas use
+        the same tags, and their data is already separate."""
+        replica, rank = self.owners[inside]
+        steps = [
+            step
+            for step in Path(inside).parts[:-1]
+            if _replica_name(step) != replica and (rank is None or rank_in_path(step) != rank)
+        ]
         part = steps.pop() if steps and steps[-1].lower() in PARTS else ""
         return "/".join(steps), part
 
