@@ -47,6 +47,8 @@ export type RunRow = {
   tags: string[];
   params: Record<string, Json>;
   summary: Record<string, Num | null>;
+  /** The smallest and largest finite value of each metric. */
+  best: Record<string, { min: Num | null; max: Num | null }>;
   waits_for?: string | null;
 };
 

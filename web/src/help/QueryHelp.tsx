@@ -5,6 +5,7 @@ import { FIELDS } from "../runs/querySuggestions";
 const EXAMPLES: readonly [q: string, about: string][] = [
   ["status:running|starting", "any of these"],
   ["metric.loss:<0.1", "the last value of a metric"],
+  ["min.loss:<0.05", "its smallest value; max. for the largest"],
   ["params.lr:>=0.01, params.optimizer:adam", "a comma means “and”"],
   ["name:%resnet%", "contains, ignoring case"],
   ["tags:~debug", "not"],
@@ -32,8 +33,9 @@ export function QueryHelp(): ReactNode {
         </tbody>
       </table>
       <p className="soft">
-        Fields: {FIELDS.map(({ name }) => name).join(", ")}, <code>params.NAME</code>, <code>metric.NAME</code>. The
-        same queries work in a terminal: <code>phalanx ps -q 'status:failed'</code>.
+        Fields: {FIELDS.map(({ name }) => name).join(", ")}, <code>params.NAME</code>, <code>metric.NAME</code>,{" "}
+        <code>min.NAME</code>, <code>max.NAME</code>. The same queries work in a terminal:{" "}
+        <code>phalanx ps -q 'status:failed'</code>.
       </p>
     </>
   );

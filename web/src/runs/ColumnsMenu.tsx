@@ -26,6 +26,8 @@ export function ColumnsMenu(props: Props): ReactNode {
   );
 }
 
+const BEST = ["min", "max"] as const;
+
 type Choice = { key: string; name: string; runs: number | null };
 
 function Choices({ project, shown, rows, choose }: Props): ReactNode {
@@ -34,6 +36,12 @@ function Choices({ project, shown, rows, choose }: Props): ReactNode {
   const names = data ?? (error ? columnsOf(rows()) : { params: [], metrics: [] });
   const groups: [string, Choice[]][] = [
     ["Metrics", names.metrics.map(({ name, runs }) => ({ key: `metric.${name}`, name, runs }))],
+    [
+      "Best values",
+      names.metrics.flatMap(({ name, runs }) =>
+        BEST.map((of) => ({ key: `${of}.${name}`, name: `${of} ${name}`, runs })),
+      ),
+    ],
     ["Params", names.params.map(({ name, runs }) => ({ key: `params.${name}`, name, runs }))],
     ["Run", BUILT_IN.map(({ key, title }) => ({ key, name: title, runs: null }))],
   ];

@@ -240,12 +240,14 @@ function Head({ columns, template, sort, some, all }: HeadProps): ReactNode {
 }
 
 function headerTitle({ key, title }: Column): string {
-  const what = key.startsWith("metric.")
-    ? `Last value of metric ${title}`
-    : key.startsWith("params.")
-      ? `Param ${title}`
-      : title;
-  return `${what}. Click to sort.`;
+  const [, head = "", name = title] = /^(metric|min|max|params)\.(.+)$/s.exec(key) ?? [];
+  const what: Record<string, string> = {
+    metric: `Last value of metric ${name}`,
+    min: `Smallest value of metric ${name}`,
+    max: `Largest value of metric ${name}`,
+    params: `Param ${name}`,
+  };
+  return `${what[head] ?? title}. Click to sort.`;
 }
 
 type SkeletonProps = { template: string; columns: readonly Column[]; index: number; narrow: boolean };

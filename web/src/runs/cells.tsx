@@ -12,8 +12,9 @@ const TIMES = ["created_at", "started_at", "finished_at", "updated_at"] as const
 const isTime = (key: string): key is (typeof TIMES)[number] => (TIMES as readonly string[]).includes(key);
 
 export function cell(run: RunRow, key: string, now: number): ReactNode {
-  if (key.startsWith("metric.")) {
-    const found = num(run.summary[key.slice(7)]);
+  const [, head, name] = /^(metric|min|max)\.(.+)$/s.exec(key) ?? [];
+  if (head && name) {
+    const found = num(head === "metric" ? run.summary[name] : run.best[name]?.[head as "min" | "max"]);
     return found === null ? null : <span title={exact(found)}>{number(found)}</span>;
   }
   if (key.startsWith("params.")) {

@@ -30,6 +30,7 @@ describe("columns", () => {
 
   it("that do not exist are ignored", () => {
     expect([columnOf("nonsense"), columnOf("metric."), columnOf("params.x")?.title]).toEqual([null, null, "x"]);
+    expect([columnOf("min.a.b")?.title, columnOf("min.a.b")?.sort]).toEqual(["min a.b", "min.a.b"]);
   });
 
   it("are requested from the server, unless a name has a comma", () => {

@@ -3,7 +3,7 @@
 import type { RunRow } from "../types";
 
 export type Column = {
-  /** As in the URL: `user`, `params.lr`, `metric.loss`. */
+  /** As in the URL: `user`, `params.lr`, `metric.loss` (its last value), `min.loss`, `max.loss`. */
   key: string;
   title: string;
   /** The field the server sorts by, or null if it cannot. */
@@ -35,10 +35,11 @@ const MAX_PARAMS = 2;
 export function columnOf(key: string): Column | null {
   const built = BUILT_IN.find((column) => column.key === key);
   if (built) return built;
-  const [, head, name] = /^(params|metric)\.(.+)$/s.exec(key) ?? [];
+  const [, head, name] = /^(params|metric|min|max)\.(.+)$/s.exec(key) ?? [];
   if (!head || !name) return null;
-  const width = Math.min(180, Math.max(92, 34 + name.length * 7));
-  return { key, title: name, sort: key, width, right: true };
+  const title = head === "min" || head === "max" ? `${head} ${name}` : name;
+  const width = Math.min(180, Math.max(92, 34 + title.length * 7));
+  return { key, title, sort: key, width, right: true };
 }
 
 /** Commas separate names in the URL, so commas within a name are escaped. */

@@ -42,6 +42,7 @@ describe("a query", () => {
       "",
       "status:running",
       "metric.loss:<0.1, params.lr:0.1",
+      "min.val/loss:<0.1",
       'name:"a, b"',
       "status:~failed",
       "status:a,",
@@ -86,6 +87,7 @@ describe("suggestions", () => {
     expect(texts("sta")).toEqual(["status:", "started_at:", "name:%sta%"]);
     expect(texts("los")).toEqual(["metric.loss:", "metric.val/loss:", "name:%los%"]);
     expect(texts("metric.")).toEqual(["metric.loss:", "metric.val/loss:"]);
+    expect(texts("min.")).toEqual(["min.loss:", "min.val/loss:"]);
   });
 
   it("quote names with special characters", () => {
@@ -108,6 +110,7 @@ describe("suggestions", () => {
 
   it("offer operators for numbers and days for times", () => {
     expect(texts("metric.loss:")).toEqual(["<", "<=", ">", ">="]);
+    expect(texts("max.loss:")).toEqual(["<", "<=", ">", ">="]);
     expect(texts("created_at:").slice(0, 3)).toEqual(["2026-03-31", "2026-03-30", ">=2026-03-25"]);
   });
 

@@ -63,7 +63,7 @@ export function termsOf(text: string): Term[] {
   });
 }
 
-const HEADS = ["metric", "metrics", "params", "declarations"];
+const HEADS = ["metric", "metrics", "min", "max", "params", "declarations"];
 
 function isField(name: string): boolean {
   const dot = name.indexOf(".");
@@ -128,7 +128,10 @@ export function suggest(text: string, caret: number, known: KnownValues, now = n
 
 function fields(typed: string, known: KnownValues): Suggestion[] {
   const params = known.params.map((name) => ({ text: `params.${quoted(name)}:`, about: "param" }));
-  const metrics = known.metrics.map((name) => ({ text: `metric.${quoted(name)}:`, about: "metric" }));
+  const of = (head: string, about: string): Suggestion[] =>
+    known.metrics.map((name) => ({ text: `${head}.${quoted(name)}:`, about }));
+  const best = /^m(in|ax)/.test(typed) ? [...of("min", "smallest value"), ...of("max", "largest value")] : [];
+  const metrics = [...of("metric", "metric"), ...best];
   const plain = FIELDS.map(({ name, about }) => ({ text: `${name}:`, about }));
   const found = ranked([...plain, ...metrics, ...params], typed);
   const isWord = typed !== "" && !typed.includes(".") && !found.some(({ text }) => text === `${typed}:`);
@@ -151,7 +154,7 @@ function ranked(all: Suggestion[], typed: string): Suggestion[] {
 function values(field: string, typed: string, known: KnownValues, now: Date): Suggestion[] {
   const kind = FIELDS.find(({ name }) => name === field)?.kind;
   if (kind === "time") return times(typed, now);
-  if (kind === "number" || /^metrics?\./.test(field)) return numbers(typed);
+  if (kind === "number" || /^(metrics?|min|max)\./.test(field)) return numbers(typed);
   const bare = typed.replace(/^"|"$/g, "").replaceAll("%", "");
   const there = field === "status" ? [...STATUSES] : (known.values[field] ?? []);
   const found = ranked(
