@@ -1,4 +1,5 @@
-"""Series: decoding points, compacting them, drawing ten long ones, cold and warm. Beside floors of the same run."""
+"""Series: decoding points, compacting them, drawing ten long ones, cold and warm; and reading 10,000 metrics of a run.
+Beside floors of the same run."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import argparse
 import random
 import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -13,8 +15,12 @@ from collections.abc import Callable, Sequence
 from math import exp
 from pathlib import Path
 
-from measuring import PYTHON, report, run_s
-from phalanx.spool import MOMENT, NAMES, POINTS, VALUE, frame, name_payload
+from measuring import PHALANX, PYTHON, report, run_s
+from phalanx import run_paths
+from phalanx.home.home import Home
+from phalanx.ingest import external_runs
+from phalanx.spool import MOMENT, NAMES, POINTS, VALUE, PointWriter, frame, name_payload
+from phalanx.store import Store
 from phalanx.store.series.compaction import compact
 from phalanx.store.series.points import PointFile
 from phalanx.store.series.run_series import RunSeries
@@ -27,7 +33,23 @@ LEAST_DECODED = 300_000  # points a second
 MOST_BYTES = 12.0  # a point, compacted
 MOST_COLD_S = 0.3
 MOST_WARM_S = 0.03
+MANY, MANY_POINTS = 10_000, 20  # metrics of one run, and points of each
+MOST_JSON_S, MOST_JSON_RATIO = 2.0, 25.0
+MOST_FRAME_S, MOST_FRAME_RATIO = 3.0, 6.0
 START = 1_700_000_000.0
+JSON_FLOOR = "import json, sys; print(json.dumps(json.load(open(sys.argv[1]))))"
+FRAME_FLOOR = f"""
+import numpy as np, pandas as pd
+names = np.array([f"layer{{number}}/norm" for number in range({MANY})], object)
+values = np.arange({MANY * MANY_POINTS}, dtype=float)
+times = pd.to_datetime(values, unit="s", utc=True)
+print(pd.DataFrame({{"metric": np.repeat(names, {MANY_POINTS}), "time": times, "value": values}}))
+"""
+FRAME = f"""
+import phalanx
+with phalanx.open() as home:
+    assert len(home.runs()[0].pandas()) == {MANY * MANY_POINTS}
+"""
 DRAW = f"""
 import sys
 from pathlib import Path
@@ -124,6 +146,44 @@ def drawing(run: Path) -> list[bool]:
     return met
 
 
+def reading_many(folder: Path) -> list[bool]:
+    """`metrics --json` and `pandas()` of a run with very many metrics, before and after compaction."""
+    home = Home(folder / "home")
+    with Store.open(home.path) as store:
+        run, _ = external_runs.create(home, project="default", source="benchmark")
+        external_runs.adopt(home, store, run.id)
+    place = home.run(run.id).path
+    writer = PointWriter(place / run_paths.attempt_folder("master-0", 1) / "client-1.points")
+    for step in range(MANY_POINTS):
+        writer.add(step, START + step, {f"layer{number}/norm": float(step) for number in range(MANY)})
+    writer.close()
+    env = ["env", f"PHALANX_HOME={home.path}"]
+    answer = folder / "answer.json"
+    answer.write_bytes(
+        subprocess.run([*env, *PHALANX, "metrics", run.id, "--json"], check=True, capture_output=True).stdout
+    )
+    met = []
+    for how in ("as written", "compacted"):
+        if how == "compacted":
+            compact(place, 1)
+        for what, floor, command, most_s, most_ratio in (
+            (
+                "metrics --json",
+                [JSON_FLOOR, str(answer)],
+                [*PHALANX, "metrics", run.id, "--json"],
+                MOST_JSON_S,
+                MOST_JSON_RATIO,
+            ),
+            ("pandas()", [FRAME_FLOOR], [*PYTHON, "-c", FRAME], MOST_FRAME_S, MOST_FRAME_RATIO),
+        ):
+            times = [(command_s([*PYTHON, "-c", *floor]), command_s([*env, *command])) for _ in range(3)]
+            least, own = (min(column) for column in zip(*times, strict=True))
+            met.append(own < most_s and own / least < most_ratio)
+            target = f"{most_s:.0f} s, {most_ratio:.0f}x"
+            report(f"{what} of {MANY:,} metrics, {how}", f"{own:.2f} s, {own / least:.1f}x", target, met=met[-1])
+    return met
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true", help="less than a third of the points")
@@ -135,6 +195,7 @@ def main() -> None:
         write(run / "replicas" / "master-0" / "attempt-1" / "client-1.points", steps, SERIES)
         met += compacting(run, steps * SERIES)
         met += drawing(run)
+        met += reading_many(folder)
     sys.exit(0 if all(met) else "a limit was missed")
 
 
