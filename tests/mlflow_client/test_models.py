@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.mlflow_client.conftest import is_3
+from tests.mlflow_client.conftest import Served, is_3
 
 sklearn = pytest.importorskip("sklearn")
 
@@ -51,6 +51,28 @@ def test_a_model_is_logged_and_loaded(mlflow: Any, experiment: str) -> None:
     assert (loaded.predict(x) == model.predict(x)).all()
     again = mlflow.pyfunc.load_model(f"runs:/{run.info.run_id}/net")
     assert (again.predict(x) == model.predict(x)).all()
+
+
+def test_points_that_the_client_sends_again_with_a_model_count_once(
+    mlflow: Any, client: Any, experiment: str, served: Served
+) -> None:
+    model, _, _ = fitted()
+    with mlflow.start_run() as run:
+        for step in range(10):
+            mlflow.log_metric("loss", 10.0 - step, step=step)
+        log_model(mlflow, model, "net")
+        for step in (1, 5, 3):
+            mlflow.log_metric("acc", step, step=step)
+        run_id = run.info.run_id
+        assert client.get_run(run_id).data.metrics == {"loss": 1.0, "acc": 5.0}
+    assert len(client.get_metric_history(run_id, "loss")) == 10
+    assert client.get_run(run_id).data.metrics == {"loss": 1.0, "acc": 5.0}
+    assert [one.info.run_id for one in client.search_runs([experiment], "metrics.acc = 5 and metrics.loss = 1")] == [
+        run_id
+    ]
+    metrics = {one["name"]: one["summary"] for one in served.phalanx("metrics", run_id)["metrics"]}
+    assert {name: (one["last"], one["count"]) for name, one in metrics.items()} == {"loss": (1.0, 10), "acc": (5.0, 3)}
+    assert [row["id"] for row in served.phalanx("ps", "-q", "metric.acc:5, min.acc:1, max.loss:10")["runs"]] == [run_id]
 
 
 def test_a_model_is_registered_and_loaded_by_alias(mlflow: Any, client: Any, experiment: str) -> None:

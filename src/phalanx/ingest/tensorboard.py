@@ -114,8 +114,8 @@ class EventFileFollower:
         named = (name for name in map(_replica_name, steps) if name in self.replicas)
         ranked = (self.writers.of_rank(rank) for rank in map(rank_in_path, steps) if rank is not None)
         owner = self.writers.of(self.outputs / inside)
-        if owner is None and (name := next(named, None)) is not None:
-            owner = FileOwner(name, self.writers.ranks.get(name))
+        if owner is None:
+            owner = next((FileOwner(name, self.writers.ranks.get(name)) for name in named), None)
         return owner or next(ranked, None)
 
     def _first_replica(self) -> FileOwner:

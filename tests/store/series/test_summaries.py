@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from math import nan
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from phalanx.store.series.summaries import Summary
 from tests.store.series.test_run_series import START, Logged, line, plainly, random_run, same_summary, write_run
 
 
-def logged(points: list[tuple[int | None, float, float]], attempt: int = 1, file: str = "mlflow") -> list[Logged]:
+def logged(points: Sequence[tuple[int | None, float, float]], attempt: int = 1, file: str = "mlflow") -> list[Logged]:
     return [Logged("loss", "master-0", attempt, file, step, START + time, value) for step, time, value in points]
 
 
