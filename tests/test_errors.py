@@ -71,7 +71,7 @@ def test_what_the_caller_must_change_never_passes_by_itself(fault: PhalanxError)
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR])
-def test_a_path_that_cannot_be_used_is_for_whoever_named_it(number: int) -> None:
+def test_a_path_that_cannot_be_used_is_the_callers_error(number: int) -> None:
     fault = path_error("cannot write /x", os_error(number), "name another")
     assert isinstance(fault, CallError)
     assert str(fault) == f"cannot write /x: {os.strerror(number).lower()}; name another"

@@ -263,7 +263,7 @@ def test_the_rule_allows_what_the_design_allows(module: str, other: str) -> None
     assert faults(module, [other]) == []
 
 
-def test_a_room_that_the_table_does_not_know_is_told_to_be_added() -> None:
+def test_a_room_that_the_table_does_not_know_is_asked_to_be_added() -> None:
     (said,) = faults("phalanx.novelty.things", ["json"])
     assert "`novelty`" in said
     assert "add it to ALLOWED" in said
