@@ -140,7 +140,7 @@ def test_what_is_no_database_is_none(tmp_path: Path) -> None:
         other.execute("CREATE TABLE things (x)")
     other.close()
     assert not any(map(mlflow_sqlite.is_database, tmp_path.iterdir()))
-    with pytest.raises(CallError, match=r"half\.db is not a readable MLflow database"):
+    with pytest.raises(CallError, match=r"half\.db is not a readable database"):
         list(mlflow_sqlite.find(tmp_path / "half.db").runs)
 
 
