@@ -9,6 +9,7 @@ import pytest
 from phalanx.errors import CallError
 from phalanx.formats import mlflow_sqlite
 from phalanx.formats.foreign_run import ImportLosses
+from phalanx.formats.sqlite_tables import ReadOnlyDatabase
 from tests.exchange.homes import Target, collected, ending, events, file_names, series
 from tests.formats.mlflow_stores import OTHER, RUN, START_MS, database, put, sql_run
 
@@ -114,7 +115,7 @@ def test_the_database_is_not_changed(tmp_path: Path) -> None:
     for run in mlflow_sqlite.find(path).runs:
         collected(run)
     assert (path.read_bytes(), sorted(tmp_path.iterdir())) == (before, names)
-    opened = mlflow_sqlite.MlflowDatabase(path)
+    opened = ReadOnlyDatabase(path)
     with pytest.raises(sqlite3.OperationalError):
         opened.connection.execute("DELETE FROM runs")
 
