@@ -87,7 +87,7 @@ def metric_lines(series: SeriesReader) -> list[str]:
     names = series.names()
     width = max((len(printable(name)) for name in names[:METRICS_SHOWN]), default=0)
     lines = []
-    summaries = series.summaries()
+    summaries = series.summaries(names[:METRICS_SHOWN])
     for name in names[:METRICS_SHOWN]:
         first_replica = series.replicas(name)[0]
         buckets = series.buckets(name, SHAPE, first_replica)[first_replica]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from phalanx.client.rows import Row, number_of, summary_of
@@ -38,9 +38,11 @@ class RemoteSeries:
         """All metrics."""
         return list(self._known())
 
-    def summaries(self) -> dict[str, Summary]:
-        """The summary of each metric, of the first replica that logged it."""
-        return {name: summary_of(row) for name, row in self._known().items() if row.get("last") is not None}
+    def summaries(self, metrics: Iterable[str] | None = None) -> dict[str, Summary]:
+        """Of all metrics, or of some: for each, of the first replica that logged it."""
+        known = self._known()
+        rows = known if metrics is None else {name: known[name] for name in metrics}
+        return {name: summary_of(row) for name, row in rows.items() if row.get("last") is not None}
 
     def replicas(self, metric: str) -> list[str]:
         """The replicas that logged a metric: the master first, then by rank."""

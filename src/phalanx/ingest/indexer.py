@@ -20,7 +20,7 @@ from phalanx.home.home import Home
 from phalanx.ingest.tensorboard import EventFileFollower
 from phalanx.spool import JSON, Reader, Record
 from phalanx.store import Artifact, Run, Store
-from phalanx.store.series.attempts import PointHistory, planned_ranks, replica_order
+from phalanx.store.series.attempts import planned_ranks, replica_order
 from phalanx.store.series.compacted import parts_of
 from phalanx.store.series.replica_summaries import ReplicaSummaries
 
@@ -50,7 +50,6 @@ class RunIndexer:
         self.ranks = planned_ranks(self.folder)
         names = sorted(replicas, key=self._order)
         self.folders = {name: self.folder / run_paths.attempt_folder(name, run.attempt) for name in names}
-        self.earlier = PointHistory(self.folder, run.attempt)
         self.progress_since: dict[str, Any] | None = None
         self._begin()
 
@@ -60,14 +59,12 @@ class RunIndexer:
         self.points = {name: self._summaries_of(name) for name in self.folders}
         self.owners: dict[str, str] = {}  # the first replica, in our order, that logged a metric represents it
         self.unstored: dict[str, str] = {}  # metrics with new points, and their owner
-        for metric, replica in self.earlier.series() if self.attempt > 1 else ():
-            self._own(metric, replica)
         self.events: dict[Path, Reader] = {}
         self.dropped: dict[Path, Mapping[str, int]] = {}  # reasons and counts, by file
         self.boards = EventFileFollower(self.folder, self.attempt, self.folders)
 
     def _summaries_of(self, replica: str) -> ReplicaSummaries:
-        return ReplicaSummaries(self.folder, replica, self.attempt, self.earlier)
+        return ReplicaSummaries(self.folder, replica, self.attempt)
 
     def _order(self, replica: str) -> tuple[object, ...]:
         return replica_order(replica, self.ranks.get(replica))
@@ -117,7 +114,8 @@ class RunIndexer:
             raise
 
     def _take_points(self, *, is_over: bool) -> None:
-        if is_over and (self.is_replay or self.attempt in parts_of(self.folder)):  # not all points are in the files
+        # Other replicas may have logged in earlier attempts, and compacted points are no longer in the files.
+        if is_over and (self.is_replay or self.attempt > 1 or self.attempt in parts_of(self.folder)):
             from phalanx.store.series.run_series import RunSeries
 
             with self.store.summarising(self.run_id):

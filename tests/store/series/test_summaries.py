@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.store.series.attempts import PointHistory
 from phalanx.store.series.compaction import compact
 from phalanx.store.series.replica_summaries import ReplicaSummaries
 from phalanx.store.series.run_series import RunSeries
@@ -30,7 +29,7 @@ def everywhere(run: Path, live: ReplicaSummaries) -> Summary:
 
 
 def follow(run: Path, attempt: int = 1) -> ReplicaSummaries:
-    return ReplicaSummaries(run, "master-0", attempt, PointHistory(run, attempt))
+    return ReplicaSummaries(run, "master-0", attempt)
 
 
 class TestTheLastValue:

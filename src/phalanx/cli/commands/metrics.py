@@ -57,7 +57,7 @@ def command(
         chosen = _chosen(series, names, replica)
         span = _span(steps)
         if as_json:
-            summaries = series.summaries()
+            summaries = series.summaries(chosen)
             rows = [
                 {
                     "name": name,
@@ -125,7 +125,7 @@ def _span(steps: str | None) -> tuple[int | None, int | None]:
 
 def _print_table(series: SeriesReader, names: list[str], replica: str | None, span: tuple[Any, Any]) -> None:
     rows = [["METRIC", "REPLICA", "POINTS", "STEP", "LAST", "MIN", "MAX", "SHAPE"]]
-    summaries = series.summaries() if span == (None, None) else {}
+    summaries = series.summaries(names) if span == (None, None) else {}
     for name in names:
         firsts = series.replicas(name)[:1]
         for one, found in series.buckets(name, SHAPE, replica, *span).items():

@@ -216,11 +216,6 @@ class PointHistory:
         self._poll_once()
         return summary_of_line(surviving(self.lines(metric, replica), below - 1, roughly=True))
 
-    def series(self) -> set[tuple[str, str]]:
-        """Metric and replica of every series."""
-        self._poll_once()
-        return {one for attempt in self.each.values() for one in attempt.series()}
-
     def _poll_once(self) -> None:
         if not self._polled:
             self.poll()

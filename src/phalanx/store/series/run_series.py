@@ -229,9 +229,10 @@ class RunSeries:
             return aligned
         return on_grid(coarse if len(lines) > MANY else [buckets_of(line, FINER * cells) for line in lines], cells)
 
-    def summaries(self) -> dict[str, Summary]:
-        """For each metric, of the first replica that logged it."""
-        found = {metric: self.summary(metric, replicas[0]) for metric, replicas in self._known().items()}
+    def summaries(self, metrics: Iterable[str] | None = None) -> dict[str, Summary]:
+        """Of all metrics, or of some: for each, of the first replica that logged it."""
+        known = self._known()
+        found = {metric: self.summary(metric, known[metric][0]) for metric in (known if metrics is None else metrics)}
         return {metric: summary for metric, summary in found.items() if summary is not None}
 
     def summary(self, metric: str, replica: str) -> Summary | None:

@@ -14,7 +14,7 @@ Points are summarised as they are written (`FolderSummaries`), and from leaves (
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import islice
 from math import inf, isfinite
@@ -147,23 +147,21 @@ def point_key(step: int, time: float, value: float) -> tuple[object, ...]:
 
 
 class FolderSummaries:
-    """Follows all points written into one folder and keeps only a summary per metric. `after` are the largest steps of
-    earlier attempts, for points without a step.
+    """Follows all points written into one folder and keeps only a summary per metric. Missing steps are counted from 0.
 
-    `unclear` are the metrics whose points may repeat each other, or have uncounted steps in several files: their
-    summary counts every point, and only a reader that knows all points has the exact one.
+    `unclear` are the metrics whose points may repeat each other, or lack steps in several files: their summary counts
+    every point, and only a reader that knows all points has the exact one.
     """
 
-    def __init__(self, folder: Path, after: Mapping[str, int] | Callable[[str], int | None] | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.summaries: dict[str, Summary] = {}
         self.first_steps: dict[str, int] = {}  # the smallest step of each metric
+        self.counted: set[str] = set()  # metrics with points without a step
         self.unclear: set[str] = set()
-        self._after: Callable[[str], int | None] = after if callable(after) else dict(after or {}).get
         self._files: dict[str, PointFile] = {}
         self._guards: dict[str, RepeatGuard] = {}
         self._writers: dict[str, PointFile] = {}  # the first file of each metric
-        self._counted: set[str] = set()  # metrics with points without a step
         self._shared: set[str] = set()  # metrics in several files
 
     def poll(self, longest_s: float | None = None) -> set[str]:
@@ -189,15 +187,13 @@ class FolderSummaries:
             before = self.summaries.get(name)
             points = columns
             if NO_STEP in columns.steps:
-                steps = (
-                    counted(columns.steps, before.step) if before else counted(columns.steps, None, self._after(name))
-                )
+                steps = counted(columns.steps, before.step if before else None)
                 points = Columns(steps, columns.times, columns.values)
-                self._counted.add(name)
+                self.counted.add(name)
             if self._writers.setdefault(name, file) is not file:
                 self._shared.add(name)
             is_new = self._guards.setdefault(name, RepeatGuard()).admits(columns.steps, columns.times)
-            if not is_new or (name in self._counted and name in self._shared):
+            if not is_new or (name in self.counted and name in self._shared):
                 self.unclear.add(name)
             lowest = min(points.steps)
             self.first_steps[name] = min(self.first_steps.get(name, lowest), lowest)
