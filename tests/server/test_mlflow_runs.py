@@ -86,6 +86,32 @@ def test_the_last_value_is_that_of_the_largest_step_everywhere_at_every_moment(s
         check_last(site, run_id, "acc", last, count)
 
 
+@pytest.mark.slow
+def test_a_scheduler_that_reads_meanwhile_never_brings_an_older_value_back(site: Site) -> None:
+    run_id = site.begin()
+    is_over = threading.Event()
+
+    def read() -> None:
+        with Store.open(site.home.path, site.database) as store:
+            indexer = RunIndexer(site.home, store, store.find(run_id), ["master-0"])
+            while not is_over.is_set():
+                indexer.next_at = 0.0
+                indexer.run_pass()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for step in range(150):
+            metric(site, run_id, "loss", float(step), step=step, timestamp=1_700_000_000_000 + step)
+            (row,) = site.run(run_id)["data"]["metrics"]
+            assert (row["value"], row["step"]) == (float(step), step)
+            with Store.open(site.home.path, site.database) as store:
+                assert store.summaries(run_id)["loss"].count == step + 1
+    finally:
+        is_over.set()
+        reader.join()
+
+
 def test_points_that_are_sent_again_with_a_model_count_once(site: Site) -> None:
     """As MLflow 3 does in `log_model`."""
     run_id = site.begin()
