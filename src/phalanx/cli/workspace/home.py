@@ -249,7 +249,7 @@ class HomeRunActions:
                 if all(run.is_done for run in found) or time.monotonic() >= deadline:
                     return found
                 each(found)
-                time.sleep(runner.pause_s)
+                runner.pause()
 
     def clone(self, run: Run, how: str) -> Run:
         """A new run of the same file: `restart`, or `copy`, with a copy of its outputs. Raises CallError."""
