@@ -98,8 +98,7 @@ class Scheduler(Ledger):
 
     @property
     def is_idle_here(self) -> bool:
-        """Whether all started runs are remote, and none was started or ended just now: then longer pauses do not
-        matter."""
+        """Whether all started runs are remote, and the last pass changed none: then longer pauses do not matter."""
         is_remote = all(run.backend not in LOCAL_BACKENDS for run in self.started)
         return bool(self.started) and is_remote and not self.has_acted
 
