@@ -239,7 +239,7 @@ def ends_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> 
     three = {"framework": "pytorch", "environment": on("node1", "node2", "node3", place=place)}
     try:
         runs = {
-            "at-slurms-limit": submit(place, "sleep 300", environment=on("node1", place=place, time="1")),
+            "at-slurms-limit": submit(place, "sleep 300", environment=on("node1", place=place, time="10")),
             "stopped": submit(place, "trap 'echo ended; exit 0' TERM; sleep 300 & wait", environment=own),
             "held": submit(place, "true", environment=on("node1", place=place, hold="")),
             "cancelled": submit(place, "sleep 300", environment=own),
