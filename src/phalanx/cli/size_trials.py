@@ -43,7 +43,7 @@ from phalanx.stored_plan import NO_AMOUNT, ResourceAmount, decode_plan
 from phalanx.submission import virtualenvs
 from phalanx.submission.advised_spec import load_document
 from phalanx.submission.checks import check_backend, check_fields, check_runnable
-from phalanx.submission.model import CodeSource, Submission
+from phalanx.submission.model import CodeSource, Notify, Remark, Submission
 from phalanx.submission.submit import submit
 
 if TYPE_CHECKING:
@@ -192,9 +192,9 @@ def sized_files(asked: SizingRequest) -> tuple[list[SizedFile], list[tuple[Choic
     with all errors."""
     found, left_out = [], []
     wrong: list[SpecError] = []
-    for choice in asked.choices:
+    for number, choice in enumerate(asked.choices):
         try:
-            attempted, beyond = _attempted(asked, choice)
+            attempted, beyond = _attempted(asked, choice, remark_printer(quiet=True) if number == 0 else _silent)
         except SpecErrors as faults:
             wrong += faults.errors
             continue
@@ -211,14 +211,18 @@ def sized_files(asked: SizingRequest) -> tuple[list[SizedFile], list[tuple[Choic
     return found, left_out
 
 
-def _attempted(asked: SizingRequest, choice: Choice) -> tuple[SizedFile, str | None]:
+def _silent(remark: Remark) -> None:
+    """The cluster says the same of every choice."""
+
+
+def _attempted(asked: SizingRequest, choice: Choice, notify: Notify) -> tuple[SizedFile, str | None]:
     """One choice, and why it cannot be tried, if it cannot. Raises SpecErrors."""
     name = f"the file with {label(choice)}"
     chosen = with_choice(asked.document, choice, asked.role)
     made = plan.make(load_document(chosen, name), "trial")
     planned = decode_plan(encoded(made))
     share = requested_by(planned)
-    beyond = _obstacle(asked, made, share)
+    beyond = _obstacle(asked, made, share, notify)
     tried = trial_of(chosen)
     taskset, held = shutil.which("taskset"), None
     if asked.is_here and "cpu" in choice and beyond is None and taskset is not None:
@@ -229,13 +233,13 @@ def _attempted(asked: SizingRequest, choice: Choice) -> tuple[SizedFile, str | N
     return SizedFile(choice, final, file, cost, held is not None), beyond
 
 
-def _obstacle(asked: SizingRequest, made: plan.Plan, share: Capacity) -> str | None:
+def _obstacle(asked: SizingRequest, made: plan.Plan, share: Capacity, notify: Notify) -> str | None:
     """Why this machine or cluster cannot run a trial; None if it can."""
     if asked.is_here:
         beyond = excess(share, this_machine()[0])
         return f"more than this machine has: {beyond}" if beyond else None
     try:
-        check_backend(default_home(), asked.submission, made, lambda _: None)
+        check_backend(default_home(), asked.submission, made, notify)
     except SpecErrors as faults:
         return "; ".join(map(str, faults.errors))
     return None
