@@ -31,6 +31,7 @@ SERIES = "series"
 AGENT_ARCHIVE = "agent.pyz"
 CLIENT_ARCHIVE = "tracking.zip"
 VIRTUALENV_ARCHIVE = "venv.tar"
+KEEP_VIRTUALENV = "venv.keep"  # exists: the first node packs the virtual environment that it makes
 HOSTFILE = "hostfile"
 HOSTS_SCRIPT = "hosts.sh"
 

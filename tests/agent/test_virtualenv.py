@@ -48,6 +48,25 @@ def test_packages_come_from_the_wheelhouse_into_a_place_of_the_node(wheels: Path
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_an_environment_of_one_node_works_on_another(
+    wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"requirements": [NAME], "wheelhouse": [str(wheels)]}
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    first = prepare(asked, str(tmp_path), None, str(tmp_path))
+    archive = tmp_path / "venv.tar"
+    virtualenv.pack(first, str(archive))
+    virtualenv.leave(first.variables)
+    monkeypatch.setenv("SLURM_JOB_ID", "2")
+    second = prepare(asked, str(tmp_path), str(archive), str(tmp_path))
+    assert second.packages == first.packages
+    venv = Path(second.variables["VIRTUAL_ENV"])
+    assert not Path(first.variables["VIRTUAL_ENV"]).exists()
+    answer = subprocess.run([venv / "bin" / "pip", "list"], capture_output=True, check=True)  # a script
+    assert NAME.encode() in answer.stdout.replace(b"-", b"_")
+
+
 def test_what_belongs_to_others_is_never_removed(tmp_path: Path) -> None:
     (tmp_path / "mine" / "venv").mkdir(parents=True)
     virtualenv.leave({"VIRTUAL_ENV": str(tmp_path / "mine" / "venv")})

@@ -91,6 +91,17 @@ def test_errors_of_sbatch_are_distinguished(
         submit(tmp_path)
 
 
+def test_records_are_not_asked_about_a_job_that_the_engine_itself_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(f"{job}|{job}|CANCELLED|None|||||phalanx:r{job}:1|phalanx-r{job}\n" for job in (7, 8))
+    slurm(tmp_path, monkeypatch, squeue=f"echo -n '{rows}'", sacct=f"echo $* >>{tmp_path}/asked", scancel="true")
+    engine = SlurmEngine()
+    engine.cancel(["slurm:7"])
+    assert set(engine.observe(["slurm:7", "slurm:8"])) == {"slurm:7", "slurm:8"}
+    assert " -j 8 " in (tmp_path / "asked").read_text()  # only the records know who cancelled it
+
+
 def test_a_missing_command_is_reported(tmp_path: Path) -> None:
     (tmp_path / "timeout").symlink_to("/usr/bin/timeout")
     with pytest.raises(EngineUnavailable, match="`sbatch` is not on the PATH"):

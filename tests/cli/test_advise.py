@@ -182,6 +182,15 @@ def test_a_gpu_that_did_nothing_is_said_plainly(place: Place) -> None:
     assert "its GPU was idle (0 % busy on average, 0 % at most): CPUs suffice, and others could use it" in out
     assert "2 GPU-minutes" in out
 
+    checked = place.call("check", "-f", file).out
+    assert (
+        f"environment.resources.gpu: master-0: in its last run, {run}, its GPU was idle (0 % busy on average, 0 % at "
+        "most): CPUs suffice, and others could use it (request none)"
+    ) in checked
+    assert [one["suggestion"] for one in place.call("check", "-f", file, "--json").data["advice"]] == ["request none"]
+    without = place.file("sleep 0.5", name="without.yml", environment=resources(memory=64))
+    assert "advice" not in place.call("check", "-f", without).out
+
 
 def lengthen(attempt: Path, seconds: float) -> None:
     """As if it had gone on like that."""

@@ -363,14 +363,13 @@ def test_the_faults_of_all_files_are_reported_and_nothing_is_queued(place: Place
     assert place.call("ps", "--json").data["runs"] == []
 
 
-def test_what_cannot_be_queued_is_reported_beside_what_is(place: Place) -> None:
+def test_if_one_run_is_refused_none_is_queued(place: Place) -> None:
     place.file("true", name="good.yml")
     place.file("true", name="greedy.yml", environment=GREEDY)
-    answer = place.call("run", "--strict", "--each", "greedy.yml", "good.yml")
-    assert answer.code != 0
-    assert "greedy.yml" in answer.err
-    (run,) = answer.out.split()
-    place.until(run, "succeeded")
+    answer = place.call("run", "--strict", "--each", "good.yml", "greedy.yml", "--times", "2")
+    assert (answer.code, answer.out) == (2, "")
+    assert "nothing was queued: greedy.yml: the run requests more than this machine has" in answer.err
+    assert place.call("ps", "--json").data["runs"] == []
 
 
 def test_files_without_a_word_before_them_are_asked_about(place: Place) -> None:

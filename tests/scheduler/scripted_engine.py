@@ -43,6 +43,8 @@ class ScriptedEngine(Engine):
         self.submitting: set[str] = set()  # runs whose submission may outlive its scheduler
         self.answers = threading.Event()  # cleared: submissions and questions hang
         self.answers.set()
+        self.records_answer = threading.Event()  # cleared: nobody says why a job was restarted
+        self.records_answer.set()
         self.submissions = 0
         self._lock = threading.Lock()
 
@@ -79,6 +81,7 @@ class ScriptedEngine(Engine):
         return {handle: seen for handle, seen in self.recalled.items() if seen.run_id == run_id}
 
     def why_restarted(self, handle: str) -> str:
+        self.records_answer.wait()
         return "a node failed"
 
     def refine(self, seen: Observation, lines: Collection[str]) -> Observation:
@@ -180,5 +183,6 @@ def cluster_fixture(works: Works, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     cluster = Cluster(works)
     yield cluster
     cluster.engine.answers.set()
+    cluster.engine.records_answer.set()
     for run in works.store.active():
         cluster.scheduler.finish(run, Status.STOPPED, "the test is over")

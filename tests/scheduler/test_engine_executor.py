@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from threading import Timer
 
 import pytest
 
 from phalanx.backends.contract import ENDED, RUNNING, WAITING, EngineUnavailable, JobRejected, Observation
 from phalanx.ends import Cause
 from phalanx.scheduler import engine_executor
+from phalanx.scheduler.runner import SchedulerRunner
 from tests.agent.running import wait_for
 from tests.scheduler.scripted_engine import Cluster, ScriptedEngine
 
@@ -83,6 +85,27 @@ def test_a_job_that_is_started_again_is_the_next_attempt(cluster: Cluster) -> No
     cluster.end(run, "finished", attempt=2)
     cluster.turn()
     assert cluster.run(run).status == "succeeded"
+
+
+def test_records_that_do_not_answer_block_no_other_run(cluster: Cluster) -> None:
+    run, other = cluster.submit(), cluster.submit()
+    cluster.turn()
+    handle = cluster.handle(run)
+    assert handle is not None
+    cluster.became(handle, RUNNING)
+    cluster.facts(run, handle)
+    cluster.agent(run)
+    cluster.turn()
+    cluster.engine.records_answer.clear()
+    cluster.became(handle, WAITING, "because")
+    cluster.end(other, "finished")
+    cluster.turn(5)
+    assert cluster.run(other).status == "succeeded"
+    assert (cluster.run(run).status, cluster.run(run).attempt) == ("running", 1)
+    cluster.engine.records_answer.set()
+    cluster.turn(5)
+    assert (cluster.run(run).status, cluster.run(run).attempt) == ("scheduled", 2)
+    assert "a node failed" in [change.reason for change in cluster.works.store.statuses(run)]
 
 
 def test_what_the_nodes_do_before_a_run_starts_is_reported(cluster: Cluster) -> None:
@@ -249,6 +272,36 @@ def test_a_run_that_waits_is_looked_at_soon_after_its_job_was_cancelled(
         return cluster.run(run).status == "stopped"
 
     wait_for(is_stopped)
+
+
+def test_a_job_that_waits_is_asked_for_in_the_pass_after_it_was_cancelled(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    monkeypatch.setattr(engine_executor, "WAITING_LOOK_S", 1000.0)
+    monkeypatch.setattr(cluster.engine, "slowest_poll_s", 1000.0)
+    cluster.turn()
+    assert cluster.scheduler.is_idle_here
+    cluster.executor.poll_at = float("inf")
+    cluster.works.run_folder(run).ask_to_stop("stopped by its user")
+    cluster.turn(1, at_once=False)
+    cluster.became("slurm:1", ENDED, "the job was cancelled by ana", "stopped")
+    assert cluster.scheduler.has_acted  # the next pass follows at once
+    cluster.turn(1, at_once=False)
+    assert cluster.run(run).status == "stopped"
+
+
+def test_a_request_to_stop_ends_the_pause_of_a_scheduler(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn(5)
+    runner = SchedulerRunner(cluster.works.home, cluster.works.store)
+    runner.scheduler, runner.took_s = cluster.scheduler, 1000.0
+    assert runner.pause_s > 1000
+    Timer(0.1, lambda: cluster.stop(run)).start()
+    runner.pause()
+    cluster.turn()
+    assert cluster.engine.cancelled == ["slurm:1"]
 
 
 def test_a_run_that_waits_is_stopped_by_cancelling_its_job(cluster: Cluster) -> None:

@@ -17,7 +17,19 @@ from tests.cli.homes import wait_for
 from tests.slurm import debian
 from tests.slurm.cluster import Cluster
 from tests.slurm.places import SlurmPlace
-from tests.slurm.programs import HERE, AtOnce, folder, job_of, log, over, ran, rank_outputs, submit, submit_with
+from tests.slurm.programs import (
+    HERE,
+    ON_SLURM,
+    AtOnce,
+    folder,
+    job_of,
+    log,
+    over,
+    ran,
+    rank_outputs,
+    submit,
+    submit_with,
+)
 
 SHOWING = f"python -c 'import tiny; print(tiny.WORDS)' && python {HERE / 'showing.py'} 0"
 MADE = 'sed -n "s/^[$] /made: /p" "$(dirname "$VIRTUAL_ENV")/log"'  # by whom ever, on this node
@@ -129,6 +141,17 @@ def test_an_environment_made_on_the_login_node_needs_nothing_on_the_nodes(at_onc
     assert rank["python"].startswith(rank["environment"]["SLURM_TMPDIR"])
     assert "from the wheelhouse" in log(place, found["id"])
     assert "tiny==1.0" in packages(place, found["id"])[rank["host"]]
+
+
+def test_all_trials_of_a_size_share_the_environment_of_the_first(place: SlurmPlace) -> None:
+    write_wheel(place.folder / "wheel house")
+    python = {"requirements": ["tiny"], "wheelhouse": "wheel house"}
+    file = place.file(f"{SHOWING}; {MADE}", environment={**SMALL, "python": python})
+    answer = place.call("size", "-f", file, *ON_SLURM, "--try", "cpu=1,2", "--try", "gpu=0,7", "--for", "60s", "--json")
+    logs = [log(place, trial["run"]) for trial in answer.data["trials"]]
+    assert ["from the wheelhouse" in text for text in logs] == [True, True]
+    assert ["pip install" in text for text in logs] == [True, False]
+    assert ["sbatch refuses the job" in one["why"] for one in answer.data["left_out"]] == [True, True]  # 7 GPUs
 
 
 def test_a_virtual_environment_that_is_there_is_used(at_once: AtOnce) -> None:

@@ -8,6 +8,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from phalanx.store import Store
 from tests.cli.homes import ALL_CPUS, THREE
 from tests.web.browsing import Window
 from tests.web.homes import png
@@ -64,6 +65,19 @@ def test_a_distributed_run_is_watched_from_the_queue_to_its_failure_and_the_line
     expect(log).to_contain_text("<script>document.title = 'taken'</script>")
     assert "taken" not in page.title()
     assert page.evaluate("window.isTheSame") is True, "nothing of it loaded the page again"
+
+
+def test_the_head_says_what_a_part_of_a_running_run_waits_for_until_it_is_over(served: Served, window: Window) -> None:
+    run_id = served.queued("while [ ! -e over ]; do sleep 0.05; done")
+    served.until(run_id, "running")
+    with Store.open(served.home) as store:  # as the scheduler records it for a run of a cluster
+        store.put_fact(run_id, "waiting", {"why": "2 of 4 pods wait: <b>no node</b> has enough CPUs", "at": 0.0})
+    state = window.go(f"/runs/{run_id}").locator(".run-state")
+    expect(state).to_contain_text("running")
+    expect(state).to_contain_text("2 of 4 pods wait: <b>no node</b> has enough CPUs")
+    (served.folder / "over").touch()
+    expect(state).to_contain_text("succeeded", timeout=LONG_MS)
+    expect(state).not_to_contain_text("wait")
 
 
 def test_a_run_that_restarts_shows_its_attempts_and_what_each_of_them_printed(served: Served, window: Window) -> None:

@@ -24,7 +24,7 @@ from phalanx import run_paths
 from phalanx.agent import launcher, virtualenv
 from phalanx.agent.claims import ClaimRefused, claim_next, claim_unclaimed, owner_of
 from phalanx.agent.deadlines import CHECKPOINTED, LEAVE_S
-from phalanx.agent.virtualenv import VirtualenvError
+from phalanx.agent.virtualenv import PreparedPython, VirtualenvError
 from phalanx.atomic_files import write_atomic
 from phalanx.ends import Cause, End, read_end
 from phalanx.naming import LAUNCHER, is_helper, is_launcher
@@ -73,6 +73,7 @@ def report_host(plan: StoredPlan, facts_file: str) -> int:
         print(f"phalanx: {name} on {host}: {fault}", *fault.lines, sep="\n", file=sys.stderr, flush=True)
         _give_up(name, facts_file, f"{host} could not be prepared: {fault}", fault.lines)
         return 1
+    _keep(prepared, facts_file)
     line = {
         "name": name,
         "place": place,
@@ -116,6 +117,18 @@ def _scratch(plan: StoredPlan) -> str:
 def _archive(facts_file: str) -> str | None:
     path = os.path.join(os.path.dirname(facts_file), run_paths.VIRTUALENV_ARCHIVE)
     return path if os.path.exists(path) else None
+
+
+def _keep(prepared: PreparedPython, facts_file: str) -> None:
+    """Pack the virtual environment of the first rank's node, if later jobs want it."""
+    folder = os.path.dirname(facts_file)
+    is_wanted = os.path.exists(os.path.join(folder, run_paths.KEEP_VIRTUALENV)) and "VIRTUAL_ENV" in prepared.variables
+    if is_wanted and os.environ["SLURM_PROCID"] == "0" and _archive(facts_file) is None:
+        _teller(facts_file)("packing the virtual environment")
+        try:
+            virtualenv.pack(prepared, os.path.join(folder, run_paths.VIRTUALENV_ARCHIVE))
+        except OSError as fault:
+            print(f"the virtual environment was not kept: {fault}", file=sys.stderr)
 
 
 def job_here() -> str:

@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from phalanx.atomic_files import draft_of
 from phalanx.locks import locked
 
 STEP_LINES = 30
@@ -166,6 +167,13 @@ def leave(variables: Mapping[str, str]) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
+def pack(prepared: PreparedPython, archive: str) -> None:
+    """Keep the virtual environment of this node as an archive, for later jobs. Raises OSError."""
+    venv = prepared.variables["VIRTUAL_ENV"]
+    with draft_of(archive) as draft, tarfile.open(draft, "w") as stream:
+        stream.add(venv, arcname=".")
+
+
 def _log(log: Any, text: str) -> None:
     log.write(text + "\n")
     log.flush()
@@ -177,13 +185,29 @@ def _write(path: str, text: str) -> None:
 
 
 def _unpack(archive: str, place: str) -> None:
-    """Unpack an archive from the home of the run. Scripts in it refer to the Python that created them, which is still
-    in place; they import from here."""
+    """Unpack an archive from the home of the run. Scripts in it refer to the Python that created them: one that was
+    made where you submit is still in place, one of another node is not."""
     try:
         with tarfile.open(archive) as stream:
             stream.extractall(place)  # noqa: S202 - it is ours
+        _correct_scripts(place)
     except (OSError, tarfile.TarError) as fault:
         raise VirtualenvError(f"{archive} cannot be unpacked: {fault}", []) from None
+
+
+def _correct_scripts(venv: str) -> None:
+    """Let scripts start the Python of this virtual environment if theirs does not exist. Raises OSError."""
+    programs = os.path.join(venv, "bin")
+    for name in os.listdir(programs):
+        path = os.path.join(programs, name)
+        if os.path.islink(path) or not os.path.isfile(path):
+            continue
+        with open(path, "rb") as stream:
+            first, rest = stream.readline(), stream.read()
+        python = first[2:].strip()
+        if first.startswith(b"#!/") and b" " not in python and not os.path.exists(python):
+            with open(path, "wb") as stream:
+                stream.write(b"#!" + os.path.join(programs, "python").encode() + b"\n" + rest)
 
 
 def unpack_code(archive: str, place: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -13,16 +16,24 @@ from phalanx.cli.render.output import print_notes, printable
 if TYPE_CHECKING:
     from phalanx.home.home import Home
     from phalanx.store import Run, Store
-    from phalanx.submission.model import Notify, Remark, Submission
+    from phalanx.submission.model import Notify, PreparedRun, Remark, Submission
 
 
-def submit_local(home: Home, store: Store, submission: Submission, *, quiet: bool) -> Run:
-    """Raises SpecErrors, CallError."""
+def prepare_local(
+    home: Home, store: Store, submission: Submission, *, times: int, quiet: bool
+) -> list[Callable[[], Run]]:
+    """Check a run and plan it so many times; each call of the result creates one. Raises SpecErrors, CallError."""
     from phalanx.submission.submit import create, prepare
 
-    prepared = prepare(home, submission, remark_printer(quiet=quiet))
-    defer_signals()
-    return create(home, store, prepared)
+    first = prepare(home, submission, remark_printer(quiet=quiet))
+    again = replace(submission, is_unchecked=True)  # the backend would say the same
+    prepared = [first, *(prepare(home, again, lambda _: None) for _ in range(times - 1))]
+
+    def created(one: PreparedRun) -> Run:
+        defer_signals()
+        return create(home, store, one)
+
+    return [partial(created, one) for one in prepared]
 
 
 def remark_printer(*, quiet: bool) -> Notify:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from phalanx import plan
+from phalanx import backends, plan, run_paths
 from phalanx.backends import is_batch
 from phalanx.cli.commands.advise import environment_lines
 from phalanx.cli.local_submission import remark_printer
 from phalanx.cli.render.output import printable, table
-from phalanx.cli.workspace.home import record_provenance
+from phalanx.cli.workspace.home import record_provenance, waits_for
 from phalanx.cli.workspace.open_home import open_home
 from phalanx.ends import Cause
 from phalanx.errors import CallError, SpecError, SpecErrors
@@ -33,7 +33,7 @@ from phalanx.insight.sizing_report import SizingReport, speed_words
 from phalanx.insight.throughput import choose, measure
 from phalanx.plan.document import document as encoded
 from phalanx.plan.framework_checks import load
-from phalanx.scheduler.capacity import excess, requested_by, this_machine
+from phalanx.scheduler.capacity import Capacity, excess, requested_by, this_machine
 from phalanx.scheduler.runner import TURN_S, SchedulerRunner
 from phalanx.spec import Kind, quantities
 from phalanx.spec.model import thaw
@@ -42,8 +42,8 @@ from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.stored_plan import NO_AMOUNT, ResourceAmount, decode_plan
 from phalanx.submission import virtualenvs
 from phalanx.submission.advised_spec import load_document
-from phalanx.submission.checks import check_fields, check_runnable
-from phalanx.submission.model import CodeSource, Submission
+from phalanx.submission.checks import check_backend, check_fields, check_runnable
+from phalanx.submission.model import CodeSource, Notify, Remark, Submission
 from phalanx.submission.submit import submit
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ OVER = "the time of the trial is over"
 INTERRUPTED = "interrupted"
 SPARE_S = 60.0  # after its time, the agents end a trial that this process did not end
 LOOK_S = 0.2  # polling interval of a running trial: low, to leave the machine to the trial
-START_S = 2.0  # approximate overhead of a trial
-ENGINE_START_S = 15.0  # the same on a cluster: to start, observe and end a job
+START_S = 2.0
+ENGINE_START_S = 15.0
 WAITS_S = 5.0  # after this time, a message says that a trial is waiting
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -84,6 +84,15 @@ class SizingRequest(NamedTuple):
     @property
     def is_here(self) -> bool:
         return self.submission.is_local
+
+    @property
+    def start_s(self) -> float:
+        """Approximate time to start, observe and end a trial."""
+        return START_S if self.is_here else ENGINE_START_S
+
+    @property
+    def queue_words(self) -> str:
+        return "" if self.is_here else ", plus time in the queue"
 
 
 # the call ------------------------------------------------------------------------------------------------------------
@@ -179,34 +188,41 @@ def _refuse(submission: Submission) -> None:
 
 
 def sized_files(asked: SizingRequest) -> tuple[list[SizedFile], list[tuple[Choice, str]]]:
-    """The files to try, and the choices too big for this machine. Raises SpecErrors or CallError with all errors."""
+    """The files to try, and the choices that this machine or cluster cannot run. Raises SpecErrors or CallError
+    with all errors."""
     found, left_out = [], []
     wrong: list[SpecError] = []
-    for choice in asked.choices:
+    for number, choice in enumerate(asked.choices):
         try:
-            attempted, beyond = _attempted(asked, choice)
+            attempted, beyond = _attempted(asked, choice, remark_printer(quiet=True) if number == 0 else _silent)
         except SpecErrors as faults:
             wrong += faults.errors
             continue
         if beyond is None:
             found.append(attempted)
         else:
-            left_out.append((choice, f"more than this machine has: {beyond}"))
+            left_out.append((choice, beyond))
     if wrong:
         raise SpecErrors(wrong)
     if not found:
-        reasons = "; ".join(f"{label(choice)}: {why}" for choice, why in left_out)
+        is_same = len(left_out) > 1 and len({why for _, why in left_out}) == 1
+        reasons = left_out[0][1] if is_same else "; ".join(f"{label(choice)}: {why}" for choice, why in left_out)
         raise CallError(f"nothing to try: {reasons}")
     return found, left_out
 
 
-def _attempted(asked: SizingRequest, choice: Choice) -> tuple[SizedFile, str | None]:
-    """One choice, and what of it exceeds this machine, if anything. Raises SpecErrors."""
+def _silent(remark: Remark) -> None:
+    """The cluster says the same of every choice."""
+
+
+def _attempted(asked: SizingRequest, choice: Choice, notify: Notify) -> tuple[SizedFile, str | None]:
+    """One choice, and why it cannot be tried, if it cannot. Raises SpecErrors."""
     name = f"the file with {label(choice)}"
     chosen = with_choice(asked.document, choice, asked.role)
-    planned = decode_plan(encoded(plan.make(load_document(chosen, name), "trial")))
+    made = plan.make(load_document(chosen, name), "trial")
+    planned = decode_plan(encoded(made))
     share = requested_by(planned)
-    beyond = excess(share, this_machine()[0]) if asked.is_here else None
+    beyond = _obstacle(asked, made, share, notify)
     tried = trial_of(chosen)
     taskset, held = shutil.which("taskset"), None
     if asked.is_here and "cpu" in choice and beyond is None and taskset is not None:
@@ -215,6 +231,18 @@ def _attempted(asked: SizingRequest, choice: Choice) -> tuple[SizedFile, str | N
     final = modern_document(load_document(chosen, name))
     file = (name, to_yaml(held or tried).encode())
     return SizedFile(choice, final, file, cost, held is not None), beyond
+
+
+def _obstacle(asked: SizingRequest, made: plan.Plan, share: Capacity, notify: Notify) -> str | None:
+    """Why this machine or cluster cannot run a trial; None if it can."""
+    if asked.is_here:
+        beyond = excess(share, this_machine()[0])
+        return f"more than this machine has: {beyond}" if beyond else None
+    try:
+        check_backend(default_home(), asked.submission, made, notify)
+    except SpecErrors as faults:
+        return "; ".join(map(str, faults.errors))
+    return None
 
 
 def with_choice(document: Mapping[str, Any], choice: Choice, role: str | None) -> dict[str, Any]:
@@ -281,14 +309,16 @@ def try_all(
                 run = _submitted(home, store, submission, asked, one)
                 say(f"trial {number} of {len(attempts)}: {label(one.choice)}  (run {run.id})")
                 began, busy = time.monotonic(), busy_s(cores)
-                run = _see_through(home, store, runner, run, asked, interrupted, say)
+                run, waited = _see_through(home, store, runner, run, asked, interrupted, say)
                 took, busy = time.monotonic() - began, _since(busy, busy_s(cores))
+                submission = _with_kept(home, submission, run)
                 trial = _judged(home, store, one, run)
                 if busy is not None and asked.is_here:
                     trial = trial._replace(others_cores=max(0.0, busy - trial.cpu_s) / took)
                 trials.append(trial)
                 left = len(attempts) - number
-                say(f"  {_summary(trial)}" + (f"; about {time_words(left * took)} left" if left else ""))
+                left_s = left * (took - waited + min(waited, asked.start_s))
+                say(f"  {_summary(trial)}" + (f"; about {time_words(left_s)} left{asked.queue_words}" if left else ""))
                 if interrupted:
                     break
         finally:
@@ -302,12 +332,10 @@ def _announced(
     """What is about to run, how long it takes, and what may distort it."""
     each = f"{asked.seconds:g} s" if asked.seconds < 120 else time_words(asked.seconds)
     count = f"{len(attempts)} trials of {each}, one after another" if len(attempts) > 1 else f"1 trial of {each}"
-    each_s = asked.seconds + (START_S if asked.is_here else ENGINE_START_S)
-    python = asked.submission.spec.environment.python
-    queue = "" if asked.is_here else ", plus time in the queue"
+    python, queue = asked.submission.spec.environment.python, asked.queue_words
     if not asked.is_here and python.requirements and python.build_on != "login":
-        queue += " and to install the packages on the nodes in each trial (`build_on: login` installs them once)"
-    yield f"{count}: about {time_words(len(attempts) * each_s)}{queue}"
+        queue += f" and to install the packages{'' if _can_keep(asked.submission) else ' in each trial'}"
+    yield f"{count}: about {time_words(len(attempts) * (asked.seconds + asked.start_s))}{queue}"
     yield from (f"skipped: {label(choice)}: {why}" for choice, why in left_out)
     if others and asked.is_here:
         yield f"{click.style('caution', fg='yellow')}: other active runs on this machine ({others}) distort the results"
@@ -322,7 +350,22 @@ def _since(before: float | None, now: float | None) -> float | None:
 def _prepared(home: Home, submission: Submission) -> Submission:
     """The same in the environment that `phalanx run` would make for it: once for all trials."""
     prepared = virtualenvs.prepare(submission, home.path / "builds", remark_printer(quiet=False))
-    return replace(submission, prepared=prepared)
+    is_kept = prepared.archive is None and _can_keep(submission)
+    return replace(submission, prepared=replace(prepared, is_kept=is_kept))
+
+
+def _can_keep(submission: Submission) -> bool:
+    """Whether the first trial's node makes an environment that the other trials can use."""
+    is_made = virtualenvs.VirtualenvSpec.by(submission.spec, with_steps=True) is not None
+    return is_made and not submission.is_local and backends.find(submission.backend).shares_files
+
+
+def _with_kept(home: Home, submission: Submission, run: Run) -> Submission:
+    """The same with the virtual environment that a trial has left, if any."""
+    archive = home.run(run.id).path / run_paths.JOB / run_paths.VIRTUALENV_ARCHIVE
+    if submission.prepared is None or not submission.prepared.is_kept or not archive.exists():
+        return submission
+    return replace(submission, prepared=replace(submission.prepared, archive=archive, is_kept=False))
 
 
 def _submitted(home: Home, store: Store, submission: Submission, asked: SizingRequest, one: SizedFile) -> Run:
@@ -346,10 +389,11 @@ def _see_through(
     asked: SizingRequest,
     interrupted: Sequence[int],
     say: Any,
-) -> Run:
-    """Watch a trial until it finishes, its time is over, or the user interrupts it."""
+) -> tuple[Run, float]:
+    """Watch a trial until it finishes, its time is over, or the user interrupts it. Returns also the seconds until it
+    started."""
     folder = home.run(run.id)
-    submitted, began, is_announced = time.monotonic(), None, False
+    submitted, began, announced = time.monotonic(), None, ""
     while not run.is_done:
         runner.run_pass()
         run = store.find(run.id)
@@ -361,12 +405,14 @@ def _see_through(
             folder.ask_to_stop(INTERRUPTED)
         elif began is not None and now - began >= asked.seconds:
             folder.ask_to_stop(OVER)
-        elif began is None and not is_announced and now - submitted > WAITS_S:
-            is_announced = True
-            say(f"  {run.status}, waiting to start")
+        elif began is None and now - submitted > WAITS_S:
+            why = waits_for(store, run) or announced or f"{run.status}, waiting to start"
+            if why != announced:
+                say(f"  {printable(why)}")
+            announced = why
         if not run.is_done:
             time.sleep(TURN_S if began is None else LOOK_S)
-    return run
+    return run, (began or time.monotonic()) - submitted
 
 
 def _judged(home: Home, store: Store, one: SizedFile, run: Run) -> Trial:

@@ -238,7 +238,10 @@ def _time(seen: RecordedRun) -> Sizing:
 
 def gpus_of(uses: Sequence[ReplicaUsage]) -> GpuUsage | None:
     """Over all replicas of a group: their mean, and the maximum."""
-    known = [use.gpu for use in uses if use.gpu is not None]
+    return merged_gpus([use.gpu for use in uses if use.gpu is not None])
+
+
+def merged_gpus(known: Sequence[GpuUsage]) -> GpuUsage | None:
     if not known:
         return None
     return GpuUsage(
@@ -324,12 +327,47 @@ def _cpu_remarks(group: ResourceGroup, cpu: Sizing) -> Iterator[str]:
         yield f"{group.names}: all cores were busy; check with `phalanx size --try cpu=…` whether more would be faster"
 
 
+class _GpuWords(NamedTuple):
+    """How a sentence names the GPUs of a replica."""
+
+    its: str
+    was: str
+    it: str
+
+    @classmethod
+    def of(cls, asked: float) -> _GpuWords:
+        return cls("its GPU", "was", "it") if asked == 1 else cls(f"its {asked:g} GPUs", "were", "them")
+
+
+def _busy_words(use: GpuUsage) -> str:
+    return f"{use.mean_percent:.0f} % busy on average, {use.busiest_percent:.0f} % at most"
+
+
+def _gpu_memory_words(use: GpuUsage) -> str:
+    return f"{memory_words(use.memory_mib)} of {memory_words(use.total_mib)} of memory"
+
+
+def idle_gpu_remarks(asked: float, use: GpuUsage, *, is_fewer: bool) -> Iterator[str]:
+    """What is said about GPUs that a replica does not need; nothing if it used all of them. `is_fewer`: fewer may be
+    advised."""
+    its, was, it = _GpuWords.of(asked)
+    if use.active == 0:
+        yield f"{its} {was} idle ({_busy_words(use)}): CPUs suffice, and others could use {it}"
+    elif use.mean_percent < IDLE_PERCENT:
+        yield (
+            f"{its} {was} hardly used ({_busy_words(use)}; {_gpu_memory_words(use)}): CPUs may suffice, and others "
+            f"could use {it}; measure the speed without with `phalanx size --try gpu=0,{asked:g}`"
+        )
+    if is_fewer and use.active:
+        yield f"only {use.active} of {its} did any work: others could use the rest"
+
+
 def _gpu_remarks(group: ResourceGroup, seen: RecordedRun, gpu: Sizing) -> Iterator[str]:
     use, names = gpus_of(list(group.uses.values())), group.names
     if not gpu.asked:
         return
     one = gpu.asked == 1
-    its, was, it = ("its GPU", "was", "it") if one else (f"its {gpu.asked:g} GPUs", "were", "them")
+    its, was, it = _GpuWords.of(gpu.asked)
     if use is None:
         given = max((seen.given.get((group.role, index), 0) for index in group.indices), default=0)
         why = "nvidia-smi did not answer" if given else f"it got {'none' if one else 'none of them'}"
@@ -339,27 +377,19 @@ def _gpu_remarks(group: ResourceGroup, seen: RecordedRun, gpu: Sizing) -> Iterat
         times = "once" if use.looks == 1 else f"{use.looks} times"
         yield f"{names}: {its} {was} sampled only {times}, which is too few for advice"
         return
-    busy = f"{use.mean_percent:.0f} % busy on average, {use.busiest_percent:.0f} % at most"
-    memory = f"{memory_words(use.memory_mib)} of {memory_words(use.total_mib)} of memory"
+    yield from (f"{names}: {remark}" for remark in idle_gpu_remarks(gpu.asked, use, is_fewer=gpu.advised is not None))
     if use.active == 0:
-        yield f"{names}: {its} {was} idle ({busy}): CPUs suffice, and others could use {it}"
         return
-    if use.mean_percent < IDLE_PERCENT:
-        yield (
-            f"{names}: {its} {was} hardly used ({busy}; {memory}): CPUs may suffice, and others could use {it}; "
-            f"measure the speed without with `phalanx size --try gpu=0,{gpu.asked:g}`"
-        )
-    elif use.mean_percent < HALF_BUSY_PERCENT:
+    busy = _busy_words(use)
+    if IDLE_PERCENT <= use.mean_percent < HALF_BUSY_PERCENT:
         cores = max((use.cores_p95 for use in group.uses.values()), default=0.0)
         is_fed = cores < TIGHT * (held(group, "cpu") or DEFAULT_CORES)
         hint = "larger batches may fill" if is_fed else "all its cores were busy, and more of them may feed"
         yield f"{names}: {its} {was} {busy}: {hint} {it}"
-    else:
+    elif use.mean_percent >= HALF_BUSY_PERCENT:
         yield f"{names}: {its} {was} well used: {busy}"
-    if gpu.advised is not None:
-        yield f"{names}: only {use.active} of {its} did any work: others could use the rest"
     if use.total_mib >= SMALL_MIB and use.memory_mib < SMALL_SHARE * use.total_mib:
-        yield f"{names}: {its}: at most {memory}: a smaller GPU, or a slice of one, suffices"
+        yield f"{names}: {its}: at most {_gpu_memory_words(use)}: a smaller GPU, or a slice of one, suffices"
 
 
 def _caveats(seen: RecordedRun) -> Iterator[str]:

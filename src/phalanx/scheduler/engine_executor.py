@@ -117,9 +117,9 @@ class EngineExecutor:
         if strays:
             self.view.cancel(strays)
 
-    def hurry(self) -> None:
+    def hurry(self, after_s: float = 0.2) -> None:
         """Poll again soon: a change is expected."""
-        self.poll_at = min(self.poll_at, time.monotonic() + 0.2)
+        self.poll_at = min(self.poll_at, time.monotonic() + after_s)
         self.poll_s = min(POLL_S, self.engine.slowest_poll_s)
 
     def observation(self, attempt_folder: AttemptFolder) -> Observation | None:
@@ -247,15 +247,15 @@ class EngineExecutor:
         is_waiting = seen is not None and seen.state == WAITING
         return min(WAITING_LOOK_S, self.engine.slowest_poll_s) if is_waiting else LOOK_S
 
-    def restart_reason(self, attempt_folder: AttemptFolder) -> str | None:
-        """Why the engine has requeued the job of an attempt; None if it has not."""
+    def is_restarted(self, attempt_folder: AttemptFolder) -> bool:
         handle = self.handle(attempt_folder)
-        if handle is None or not self._goes_on(handle, attempt_folder):
-            return None
+        return handle is not None and self._goes_on(handle, attempt_folder)
+
+    def restart_reason(self, attempt_folder: AttemptFolder) -> str | None:
         ends = [read_end(attempt_folder.folder(name)) for name in attempt_folder.replicas]
         if any(end is not None and end.cause == Cause.SEGMENT for end in ends):
             return SEGMENT_OVER
-        return self.engine.why_restarted(handle)
+        return self.view.why_restarted(self.handle(attempt_folder) or "")
 
     def verdict(self, attempt_folder: AttemptFolder) -> Observation | None:
         seen = self.observation(attempt_folder)
@@ -323,7 +323,7 @@ class EngineExecutor:
             return False
         self.cancelled_at[handle] = time.monotonic()
         is_accepted = self.view.cancel([handle])
-        self.hurry()
+        self.hurry(0.0 if self.view.state(handle) == WAITING else 0.2)  # a job that waits ends at once
         return is_accepted
 
     def release(self, attempt_folder: AttemptFolder) -> bool:

@@ -31,6 +31,7 @@ class EngineView:
         self._question: tuple[float, frozenset[str], Future[dict[str, Observation]]] | None = None
         self._retry_at = float("-inf")
         self._searches: dict[str, Future[dict[str, Observation]]] = {}  # by run
+        self._reasons: dict[str, Future[str]] = {}  # of restarts, by handle
 
     def ask(self, handles: Collection[str] = ()) -> None:
         """Ask for all jobs, and for these if they have ended. Returns after ANSWER_S also without an answer."""
@@ -88,6 +89,17 @@ class EngineView:
             self.fail(fault)
             found = None
         del self._searches[run_id]
+        return found
+
+    def why_restarted(self, handle: str) -> str | None:
+        """Why the engine restarted a job; None until the engine has answered."""
+        if handle not in self._reasons:
+            self._reasons[handle] = _in_background(lambda: self.engine.why_restarted(handle))
+        try:
+            found = self._reasons[handle].result(ANSWER_S)
+        except TimeoutError:
+            return None
+        del self._reasons[handle]
         return found
 
     def cancel(self, handles: Collection[str]) -> bool:

@@ -47,8 +47,11 @@ class Executor(Protocol):
     def release(self, attempt_folder: AttemptFolder) -> bool:
         """Cancel what may restart a run that waits for its next attempt. False if that has not been accepted yet."""
 
+    def is_restarted(self, attempt_folder: AttemptFolder) -> bool:
+        """Whether the engine itself runs the next attempt, or will."""
+
     def restart_reason(self, attempt_folder: AttemptFolder) -> str | None:
-        """Why the engine restarts an attempt; None if it does not."""
+        """Why the engine restarts an attempt; None until the engine has said so."""
 
     def verdict(self, attempt_folder: AttemptFolder) -> Observation | None:
         """How an attempt ended; None while it may still be restarted."""

@@ -44,6 +44,9 @@ class LocalExecutor:
     def release(self, attempt_folder: AttemptFolder) -> bool:  # noqa: ARG002
         return True
 
+    def is_restarted(self, attempt_folder: AttemptFolder) -> bool:  # noqa: ARG002
+        return False
+
     def restart_reason(self, attempt_folder: AttemptFolder) -> str | None:  # noqa: ARG002
         return None
 

@@ -56,7 +56,7 @@ class Scheduler(Ledger):
         super().__init__(home, store, clock)
         self.room, self.gpus = this_machine()
         self.started: list[Run] = []
-        self.is_starting = False  # whether the last pass started remote runs
+        self.has_acted = False  # whether the last pass started or ended remote runs
         self.looked_at = (-1, -1)  # modification times of the runs' folder at the last two looks for new runs
         self.look_at = float("-inf")
         self.trouble = ""  # the last error, for the log
@@ -70,6 +70,7 @@ class Scheduler(Ledger):
 
     def run_pass(self) -> int:
         """Look at all unfinished runs once. Returns their number."""
+        self.has_acted = False
         self._adopt()
         for run_id in self.home.asked_to_stop():
             self._apply_stop(run_id)
@@ -91,15 +92,15 @@ class Scheduler(Ledger):
         started = len(self.started)
         for run in _head(self.store, IS_ELSEWHERE, elsewhere, PAGE_ELSEWHERE) if elsewhere else ():
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
-        self.is_starting = len(self.started) > started
+        self.has_acted |= len(self.started) > started
         self._apply_refusals()
         return unfinished
 
     @property
     def is_idle_here(self) -> bool:
-        """Whether all started runs are remote, and none was started just now: then longer pauses do not matter."""
+        """Whether all started runs are remote, and the last pass changed none: then longer pauses do not matter."""
         is_remote = all(run.backend not in LOCAL_BACKENDS for run in self.started)
-        return bool(self.started) and is_remote and not self.is_starting
+        return bool(self.started) and is_remote and not self.has_acted
 
     def _guarded(self, act: Callable[[Run], Answer], run: Run, otherwise: Answer) -> Answer:
         """Call `act` so that an error of one run does not block the others. Its state is read again afterwards."""
@@ -254,9 +255,9 @@ class Scheduler(Ledger):
             self.record_waiting(run, executor.waits_for(attempt_folder))
         if not is_resolved:
             return False
-        again = executor.restart_reason(attempt_folder) if stop is None else None
-        if again is not None:
-            return self._go_on(run, attempt_folder, again)
+        if stop is None and executor.is_restarted(attempt_folder):
+            why = executor.restart_reason(attempt_folder)
+            return why is not None and self._go_on(run, attempt_folder, why)
         seen = active_runs.observe_replicas(executor, watched, run, attempt_folder)
         if run.status == Status.SCHEDULED and all(observed.state == ReplicaPhase.ABSENT for observed in seen.values()):
             return self._start_again(run, attempt_folder, seen, stop)
@@ -362,7 +363,8 @@ class Scheduler(Ledger):
             return
         if watched.asked_to_end is None or now - watched.asked_to_end > 1.0:
             watched.asked_to_end = now
-            watched.look_at = min(watched.look_at, now + ENDING_LOOK_S)
+            watched.look_at = now  # a job that waits ends at once
+            self.has_acted = True
             self.executors.of(run).signal(attempt_folder, seen, number, all_of_it=all_of_it)
 
     def _sweep(self, run: Run) -> None:

@@ -49,6 +49,12 @@ class SchedulerRunner:
             return TURN_S
         return max(ELSEWHERE_S, 20 * self.took_s)
 
+    def pause(self) -> None:
+        """Wait until the next pass. A request to stop a run ends the pause."""
+        until, known = time.monotonic() + self.pause_s, set(self.home.asked_to_stop())
+        while (left_s := until - time.monotonic()) > 0 and known.issuperset(self.home.asked_to_stop()):
+            time.sleep(min(TURN_S, left_s))
+
     def close(self) -> None:
         """Close the threads and connections of the scheduler."""
         if self.scheduler is not None:
@@ -107,7 +113,7 @@ def _serve_until_idle(runner: SchedulerRunner, idle_s: float) -> None:
         elif time.monotonic() - quiet_since > idle_s:
             runner.release()
             return
-        time.sleep(runner.pause_s)
+        runner.pause()
 
 
 def _log_once(trouble: str, logged: str) -> str:

@@ -95,7 +95,10 @@ def asked_of(plan: Plan, site: Site, environ: Mapping[str, str]) -> SiteRequest:
 
 def role_path(part: Component) -> str:
     """The path in the file of the resources of such replicas."""
-    role = part.names[0].partition("-")[0]
+    return resources_path(part.names[0].partition("-")[0])
+
+
+def resources_path(role: str) -> str:
     if role in ("master", "chief", "scheduler"):
         return "environment.resources"
     return f"environment.replicas.default_{'ps' if role in ('ps', 'server') else 'worker'}.resources"

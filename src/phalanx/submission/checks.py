@@ -10,12 +10,16 @@ from unicodedata import category
 from phalanx import backends
 from phalanx.backends.contract import NO_OPTIONS, Review
 from phalanx.errors import CallError, Location, Note, SpecError, SpecErrors
+from phalanx.home.home import Home
+from phalanx.insight.gpu_history import gpu_remarks, runs_before
 from phalanx.plan import Plan
 from phalanx.plan.document import document
 from phalanx.scheduler.capacity import excess, requested_by, this_machine
-from phalanx.sites.findings import SiteFinding
+from phalanx.sites.findings import ADVICE, SiteFinding
+from phalanx.sites.request import resources_path
 from phalanx.spec import Kind, Spec
 from phalanx.spec.tree import Node
+from phalanx.store import Store
 from phalanx.stored_plan import decode_plan
 from phalanx.submission.availability import require_engine
 from phalanx.submission.model import Notify, Remark, RemarkKind, Submission
@@ -160,6 +164,13 @@ def review(  # noqa: PLR0913
         for name, group in (groups or {there.name: []}).items()
     ]
     return BackendVerdict(reviews, tree)
+
+
+def gpu_history(home: Home, store: Store, loaded: Spec, made: Plan, folder: Path) -> Review:
+    """Advice about GPUs that earlier runs of a file in this folder hardly used."""
+    earlier = runs_before(home, store, name=loaded.name, framework=loaded.framework, folder=folder)
+    remarks = gpu_remarks(decode_plan(document(made)), earlier)
+    return Review([SiteFinding(ADVICE, f"{resources_path(one.role)}.gpu", one.text, one.suggestion) for one in remarks])
 
 
 def _said(finding: SiteFinding) -> str:

@@ -30,11 +30,13 @@ class CodeSource:
 
 @dataclass(frozen=True, slots=True)
 class PreparedEnvironment:
-    """The variables that a run starts with, and its virtual environment: a folder, or an archive for other nodes."""
+    """The variables that a run starts with, and its virtual environment: a folder, or an archive for other nodes.
+    `is_kept`: the node that makes it leaves it as an archive in the run's folder."""
 
     variables: Mapping[str, str]
     venv: str | None = None
     archive: Path | None = None
+    is_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,15 @@ from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.submission import checks, snapshots, virtualenvs
 from phalanx.submission.git import git
-from phalanx.submission.model import CodeSource, Notify, PreparedRun, Remark, RemarkKind, Submission
+from phalanx.submission.model import (
+    CodeSource,
+    Notify,
+    PreparedEnvironment,
+    PreparedRun,
+    Remark,
+    RemarkKind,
+    Submission,
+)
 from phalanx.tracking.external_folder import new_id, user_name
 
 
@@ -78,7 +86,7 @@ def create(home: Home, store: Store, prepared: PreparedRun) -> Run:
         if submission.is_local:
             pack(home.agents)  # now, so that a full disk rejects the run instead of leaving it without an agent
         elif job is not None and job.carries_agent:
-            _carry(folder, home, prepared.environment.archive)
+            _carry(folder, home, prepared.environment)
 
     own_code = home.run(run.id).path / run_paths.CODE
     source: dict[str, Any] = {
@@ -113,13 +121,16 @@ def _code(submission: Submission) -> CodeSource:
     return replace(code, put=lambda target: snapshots.take(folder, target)) if is_copied else code
 
 
-def _carry(folder: Path, home: Home, archive: Path | None) -> None:
+def _carry(folder: Path, home: Home, environment: PreparedEnvironment) -> None:
     """Add what a job needs to run without Phalanx: the agent, and the archive of its virtual environment."""
-    carry(folder / run_paths.JOB, home.agents)
+    job = folder / run_paths.JOB
+    carry(job, home.agents)
     for script in folder.glob("*.sh"):
         script.chmod(0o700)
-    if archive is not None:
-        os.link(archive, folder / run_paths.JOB / run_paths.VIRTUALENV_ARCHIVE)
+    if environment.archive is not None:
+        os.link(environment.archive, job / run_paths.VIRTUALENV_ARCHIVE)
+    elif environment.is_kept:
+        (job / run_paths.KEEP_VIRTUALENV).touch(mode=0o600)
 
 
 def _run(submission: Submission, made: Plan) -> Run:

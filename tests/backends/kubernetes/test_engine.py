@@ -191,6 +191,8 @@ def test_a_kill_that_the_agent_cannot_explain_is_the_kernel_s_for_memory(
     (name, pod), *_ = run.pods.items()
     said = {"cause": "error", "code": code, "signal": number, "message": "exit code 137"}
     there.say(pod, *log_lines(name, b"x\n", said))
+    (tracked,) = until(lambda: list(run.engine.controller.kept["abc", 1].attempt.pods.values()))
+    until(lambda: name in tracked.held)  # until the cluster says how its container ended
     there.server.set_pod_phase(pod, "Failed", exit_code=137, container_why="OOMKilled")
     end = run.end(name)
     assert (end["cause"], end["message"]) == ("memory", "killed for memory: it used more than its limit of 2048Mi")

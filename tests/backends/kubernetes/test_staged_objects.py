@@ -141,6 +141,22 @@ def test_code_that_no_object_can_hold_comes_from_the_server_or_is_refused(there:
     assert not any(one["metadata"]["name"].endswith("-code") for one in staged.others)
 
 
+def test_runs_of_the_same_code_and_build_have_one_image(there: Works) -> None:
+    text = ONE + "build: {image: 'python:3.12', build_steps: [pip install x]}\n"
+
+    def images(run_id: str, code: str) -> tuple[str, str]:
+        folder = there.run(text, run_id, registry="registry.example/team").run_folder
+        (folder / "code" / "train.py").write_text(code)
+        staged = load(folder, {}, attempt=1, engine="kubernetes", server=None)
+        [pod], [build] = (one[0]["spec"]["template"]["spec"]["containers"] for one in (staged.works, staged.builds))
+        return pod["image"], next(word for word in build["args"] if word.startswith("type=image,name="))
+
+    first, other = images("a", "1"), images("c", "2")
+    assert images("b", "1") == first
+    assert other != first
+    assert all(built == f"type=image,name={image},push=true" for image, built in (first, other))
+
+
 def test_a_folder_of_gigabytes_is_not_packed_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "weights").write_bytes(os.urandom(12 << 20))

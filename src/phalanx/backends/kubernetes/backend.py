@@ -129,7 +129,8 @@ class KubernetesJobs(Backend):
     def _completed(self, plan: Plan, target: ClusterTarget, code: bytes | None) -> Job:
         """Self-contained: no server serves code or receives reports."""
         target = target._replace(settings=target.settings._replace(server=None, home_claim=None))
-        owner, *others = self.objects(plan, target)
+        objects = self.objects(plan, target)
+        owner, *others = objects if code is None else image_builds.shared(objects, code)
         owner["data"][payload.PLACE] = payload.without_courier(owner["data"][payload.PLACE])
         carried = [payload.agent_map(plan, *agent_zip.carried())]
         if code is not None and image_builds.carries_code([owner, *others]):

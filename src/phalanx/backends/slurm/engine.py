@@ -37,6 +37,7 @@ class SlurmEngine(Engine):
 
     def __init__(self, submit_interval_s: float = 0.0) -> None:
         self.submit_interval_s = submit_interval_s
+        self.cancelled: frozenset[str] = frozenset()  # jobs that this process cancelled: the records add nothing
 
     def preflight(self, environment: Mapping[str, str]) -> None:
         """Check only that the commands exist: a controller that is down for a moment is retried."""
@@ -104,7 +105,8 @@ class SlurmEngine(Engine):
         answer = _call(["squeue", "-h", "-t", "all", "-u", _user(), "-o", QUEUE_FORMAT])
         found = self._observed(states.queue_rows(answer))
         # Only the records have jobs that left squeue, the user who cancelled a job, and the exact cause of a failure.
-        asked = [handle for handle in handles if handle not in found or _is_unclear(found[handle])]
+        asked = [handle for handle in handles if handle not in found or self._is_unclear(handle, found[handle])]
+        self.cancelled = self.cancelled.intersection(found)
         with suppress(EngineUnavailable):  # a site may have no records; squeue's output is valid without them
             found |= self._records(asked) if asked else {}
         return found
@@ -117,6 +119,10 @@ class SlurmEngine(Engine):
             words = ["sacct", "-nXP", f"--name={PREFIX}-{run_id}", "-S", since, "-o", RECORDS_FORMAT]
             found = self._observed(states.record_rows(_call(words, patience_s=RECORDS_PATIENCE_S))) | found
         return {handle: seen for handle, seen in found.items() if seen.run_id == run_id}
+
+    def _is_unclear(self, handle: str, seen: Observation) -> bool:
+        is_ours = seen.cause == Cause.STOPPED and handle in self.cancelled
+        return seen.state == ENDED and seen.cause in (Cause.STOPPED, Cause.LOST) and not is_ours
 
     def _records(self, handles: list[str]) -> dict[str, Observation]:
         numbers = ",".join(_number(handle) for handle in handles[:MOST_IDS])
@@ -144,6 +150,7 @@ class SlurmEngine(Engine):
 
     def cancel(self, handles: Collection[str]) -> None:
         _call(["scancel", "--quiet", *map(_number, handles)])
+        self.cancelled |= frozenset(handles)
 
 
 def _comment(run_id: str, attempt: int) -> str:
@@ -158,10 +165,6 @@ def _is_in_a_command(word: str) -> bool:
             if word.encode() in (folder / "cmdline").read_bytes().split(b"\0"):
                 return True
     return False
-
-
-def _is_unclear(seen: Observation) -> bool:
-    return seen.state == ENDED and seen.cause in (Cause.STOPPED, Cause.LOST)
 
 
 def _number(handle: str) -> str:

@@ -202,7 +202,8 @@ def waiting_for(reason: str) -> str:
     if code not in _REASONS and "_" in code:
         code = code.partition("_")[0]
     words = _REASONS.get(code)
-    return f"{words} ({code})" if words is not None else reason or "Slurm gives no reason"
+    named = f" ({code})" if code != "None" else ""
+    return f"{words}{named}" if words is not None else reason or "Slurm gives no reason"
 
 
 def restarted_for(rows: list[Row]) -> str:

@@ -14,6 +14,7 @@ from phalanx.cli.render.output import FILE_IS_WRONG, print_errors, print_json, p
 if TYPE_CHECKING:
     from phalanx.plan import Plan
     from phalanx.spec import Spec
+    from phalanx.spec.tree import Node
     from phalanx.submission.checks import BackendVerdict
 
 
@@ -39,6 +40,8 @@ def command(
 ) -> None:
     """Validate a file: list all errors, or summarize what would run.
 
+    If the file requests GPUs that its last runs hardly used, advice says so.
+
     Exit codes: 0 valid file, 1 invalid file, 2 invalid call.
     """
     from phalanx.cli.render.plan_summary import all_notes, plan_of, summarise
@@ -46,7 +49,7 @@ def command(
 
     loaded, tree = load(read_files(files), parse_params(params))
     made = plan_of(loaded)
-    verdict = verdict_of(loaded, made, tree, backend, site)
+    verdict = _with_gpu_history(verdict_of(loaded, made, tree, backend, site), loaded, made, tree)
     summary = summarise(loaded, made)
     if as_json:
         print_json({**summary, **verdict.as_json()} if verdict is not None else summary)
@@ -88,3 +91,29 @@ def _print_verdict(verdict: BackendVerdict) -> None:
     if verdict.errors:
         print_errors(verdict.errors)
     print_note(verdict)
+
+
+def _with_gpu_history(
+    verdict: BackendVerdict | None, loaded: Spec, made: Plan | None, tree: Node
+) -> BackendVerdict | None:
+    """The same with advice from earlier runs of the file in the home of this machine, if it requests GPUs."""
+    gpus = made.totals.gpu if made is not None else None
+    if made is None or gpus is None or not (gpus.requests or gpus.limits):
+        return verdict
+    from pathlib import Path
+
+    from phalanx.cli.workspace.base import selected_server
+    from phalanx.cli.workspace.open_home import open_home
+    from phalanx.errors import CallError, SystemFault
+    from phalanx.home.home import default_home
+    from phalanx.submission.checks import BackendVerdict, gpu_history
+
+    if selected_server() is not None or not default_home().is_dir():
+        return verdict
+    try:
+        home, store = open_home()
+        with store:
+            review = gpu_history(home, store, loaded, made, Path.cwd())
+    except (CallError, SystemFault):  # a check does not need the home
+        return verdict
+    return BackendVerdict([*(verdict.reviews if verdict is not None else ()), review], tree)

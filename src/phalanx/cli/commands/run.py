@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,8 +85,9 @@ def command(
     no response), or if sbatch refuses the job.
 
     Many runs in one call: `phalanx run --each a.yml b.yml` queues a run for each file, `--times 5` five runs of each.
-    It prints their ids, one per line, and exits; with --json, one object per run. If a file has an error, nothing is
-    queued.
+    It prints their ids, one per line, and exits; with --json, one object per run. All are checked first: if a file has
+    an error, or one of the runs is refused, none is queued. A server checks each run as it is queued, and queues the
+    others.
 
     With PHALANX_SERVER set, or after `phalanx login`, the server runs the file. The current folder is uploaded,
     except files matched by .polyaxonignore and .gitignore.
@@ -115,14 +117,14 @@ def command(
             is_built=build,
         )
         for texts, loaded, tree in _loaded(_file_sets(files, each_of, is_each=each), values)
-        for _ in range(times or 1)
     ]
     with open_workspace(settled=False, quiet=as_json) as workspace:
         if each or times is not None:
-            _queue(workspace, submissions, as_json=as_json)
+            _queue(workspace, submissions, times or 1, as_json=as_json)
             code = 0
         else:
-            run = workspace.acts.submit(submissions[0], quiet=as_json)
+            (create,) = workspace.acts.prepare(submissions[0], quiet=as_json)
+            run = create()
             code = watch_or_detach(workspace, run, detach=detach, as_json=as_json)
     sys.exit(code)
 
@@ -155,38 +157,57 @@ def _loaded(
     return found
 
 
-def _queue(workspace: Workspace, submissions: Sequence[Submission], *, as_json: bool) -> None:
-    """Queue all that can be, and print their ids. Raises SpecErrors or CallError with the faults of the others."""
+def _queue(workspace: Workspace, submissions: Sequence[Submission], times: int, *, as_json: bool) -> None:
+    """Check all runs, then queue them and print their ids. Raises SpecErrors or CallError with all faults: of checks
+    before anything is queued, of a server beside what it has queued."""
     from phalanx.cli.interrupts import restore_signals
 
+    ready: list[tuple[Submission, Callable[[], Run]]] = []
     runs: list[Run] = []
-    errors: list[SpecError] = []
-    faults: dict[str, None] = {}
+    faults = _Faults()
+    for submission in submissions:
+        with faults.of(submission):
+            ready += [(submission, one) for one in workspace.acts.prepare(submission, quiet=as_json, times=times)]
+    faults.report(0, times * len(submissions))
     try:
-        for submission in submissions:
-            try:
-                run = workspace.acts.submit(submission, quiet=as_json)
-            except SpecErrors as fault:
-                errors += fault.errors
-                continue
-            except CallError as fault:
-                faults[f"{submission.files[-1][0]}: {fault}"] = None
-                continue
-            runs.append(run)
-            if as_json:
-                print_json({"ok": True, "id": run.id, "status": run.status})
-            else:
-                click.echo(run.id)
+        for submission, create in ready:
+            with faults.of(submission):
+                run = create()
+                runs.append(run)
+                if as_json:
+                    print_json({"ok": True, "id": run.id, "status": run.status})
+                else:
+                    click.echo(run.id)
     finally:
         restore_signals()
         if runs:
             workspace.acts.leave(*runs)
-    if errors:
-        raise SpecErrors(errors)
-    if faults:
-        raise CallError(
-            f"{len(submissions) - len(runs)} of {len(submissions)} runs were not queued: {'; '.join(faults)}"
-        )
+    faults.report(len(runs), len(ready))
+
+
+class _Faults:
+    """The faults of many submissions, reported together."""
+
+    def __init__(self) -> None:
+        self.errors: list[SpecError] = []
+        self.calls: dict[str, None] = {}
+
+    @contextmanager
+    def of(self, submission: Submission) -> Iterator[None]:
+        try:
+            yield
+        except SpecErrors as fault:
+            self.errors += fault.errors
+        except CallError as fault:
+            self.calls[f"{submission.files[-1][0]}: {fault}"] = None
+
+    def report(self, queued: int, wanted: int) -> None:
+        """Raises SpecErrors, CallError."""
+        if self.errors:
+            raise SpecErrors(self.errors)
+        if self.calls:
+            count = f"{wanted - queued} of {wanted} runs were not queued" if queued else "nothing was queued"
+            raise CallError(f"{count}: {'; '.join(self.calls)}")
 
 
 def _seconds(timeout: str | None) -> float | None:

@@ -15,7 +15,7 @@ import click
 
 from phalanx import run_paths
 from phalanx.cli.interrupts import stop_on_interrupt
-from phalanx.cli.local_submission import submit_local
+from phalanx.cli.local_submission import prepare_local
 from phalanx.cli.workspace.activity import ActivitySnapshot, home_activity
 from phalanx.cli.workspace.events import RunEvent, events_of_folder
 from phalanx.cli.workspace.first_error import FirstError, first_error_here
@@ -232,9 +232,10 @@ class HomeRunActions:
         self.home = home
         self.store = store
 
-    def submit(self, submission: Submission, *, quiet: bool) -> Run:
-        """Submit a run, and block signals until it is watched. Raises SpecErrors, CallError."""
-        return submit_local(self.home, self.store, submission, quiet=quiet)
+    def prepare(self, submission: Submission, *, quiet: bool, times: int = 1) -> list[Callable[[], Run]]:
+        """Check a run that is to be queued so many times. Each call of the result queues one, and blocks signals until
+        it is watched. Both raise SpecErrors, CallError."""
+        return prepare_local(self.home, self.store, submission, times=times, quiet=quiet)
 
     def stop(self, runs: Sequence[Run], patience_s: float, each: Callable[[Sequence[Run]], None]) -> list[Run]:
         """Stop runs, and wait up to `patience_s` for them to end. `each` is called with them while it waits."""
@@ -249,7 +250,7 @@ class HomeRunActions:
                 if all(run.is_done for run in found) or time.monotonic() >= deadline:
                     return found
                 each(found)
-                time.sleep(runner.pause_s)
+                runner.pause()
 
     def clone(self, run: Run, how: str) -> Run:
         """A new run of the same file: `restart`, or `copy`, with a copy of its outputs. Raises CallError."""

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -273,12 +274,16 @@ class ServerRunActions:
         self.client = client
         self.rows = rows
 
-    def submit(self, submission: Submission, *, quiet: bool) -> Run:
+    def prepare(self, submission: Submission, *, quiet: bool, times: int = 1) -> list[Callable[[], Run]]:
+        """The server itself checks each run when it is queued."""
         if submission.is_built:
             raise CallError("--build is for this machine: a server installs no packages")
         named = [f"--{name}" for name, value in submission.cluster.items() if value is not None]
         if named:
             raise CallError(f"{', '.join(named)}: a server has a cluster of its own, which its kubernetes.yml names")
+        return [partial(self._submit, submission, quiet=quiet)] * times
+
+    def _submit(self, submission: Submission, *, quiet: bool) -> Run:
         with ProgressMeter(quiet=quiet) as meter:
             code = self.client.upload_code(submission.code.folder or Path.cwd(), meter.show)
         if not quiet and sys.stderr.isatty():

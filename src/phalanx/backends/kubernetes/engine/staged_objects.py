@@ -66,10 +66,13 @@ def load(
     """Load all objects from a run's folder, complete except for the owner's uid. Raises JobRejected, OSError,
     ValueError."""
     owner, *others = json.loads((folder / SKELETON).read_bytes())
+    is_carried = image_builds.carries_code([owner, *others])
+    code = packed(folder / run_paths.CODE) if is_carried else b""
+    if is_carried and len(code) <= MOST_PACKED:
+        owner, *others = image_builds.shared([owner, *others], code)
     place = json.loads(owner["data"][payload.PLACE])
     found = [*others, _agent(folder, owner)]
-    if image_builds.carries_code([owner, *others]):
-        code = packed(folder / run_paths.CODE)
+    if is_carried:
         if len(code) <= code_pieces.LARGEST_CODE:
             found += [_bytes_map(owner, piece.what, {piece.file: piece.data}) for piece in code_pieces.split(code)]
         elif server is not None and place["code"]["kind"] == "bundle":

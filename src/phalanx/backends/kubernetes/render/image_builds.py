@@ -29,6 +29,7 @@ BUILDKIT, KANIKO = "buildkit", "kaniko"
 IMAGES = {BUILDKIT: "moby/buildkit:rootless", KANIKO: "gcr.io/kaniko-project/executor:v1.23.2"}
 DOCKERFILE_AT = "/phalanx/build"
 CACHE = "phalanx-cache"
+RECIPE = "phalanx.dev/build"  # annotation: the digest of the build without the code, and that in the image's name
 SECONDS = 7200  # timeout of a build
 KEPT_S = 86_400
 UNASKED = "asked for without `is_wanted`"
@@ -65,21 +66,36 @@ def carries_code(objects: Sequence[Mapping[str, Any]]) -> bool:
     return any(json.loads(found)["code"]["kind"] == "bundle" for found in places if found)
 
 
-def tag_of(made: Plan, settings: Settings, code_digest: str | None = None) -> str:
-    """The image of a run: equal for the same build of the same code. If the code is unknown, or the file sets
-    `nocache`, it is unique to the run. Raises CallError."""
-    build = made.build
-    assert build is not None, UNASKED
+def tag_of(made: Plan, settings: Settings) -> str:
+    """The image of a run. It is unique to the run: `shared` changes it once the code is known. Raises CallError."""
     registry = (settings.registry or "").strip("/")
     if not _REGISTRY.match(registry):
         raise CallError(f"`registry: {registry[:100]}` in kubernetes.yml is invalid: write `registry.example/team`")
-    is_own = code_digest is None or build.nocache
-    content = [
-        *(build.image or settings.image, build.dockerfile, build.context, build.build_steps, build.env_vars),
-        *(build.lang_env, _builder(made, settings), made.run_id if is_own else code_digest),
-    ]
-    digest = sha256(json.dumps(content).encode()).hexdigest()[:32]
-    return f"{registry}/{_repository(made)}:{digest}"
+    return f"{registry}/{_repository(made)}:{_digest(_recipe(made, settings), made.run_id)}"
+
+
+def shared(objects: Sequence[Mapping[str, Any]], code: bytes) -> list[dict[str, Any]]:
+    """The objects of a run with the image that all runs with the same build and the same code have. Unchanged if they
+    build none, or the file sets `nocache`."""
+    text, digest = json.dumps(objects), sha256(code).hexdigest()
+    for one in objects:
+        recipe, _, own = one["metadata"].get("annotations", {}).get(RECIPE, "").partition(" ")
+        if own:
+            text = text.replace(own, _digest(recipe, digest))
+    found: list[dict[str, Any]] = json.loads(text)
+    return found
+
+
+def _recipe(made: Plan, settings: Settings) -> str:
+    """A digest of everything that an image depends on, except the code."""
+    build = made.build
+    assert build is not None, UNASKED
+    content = (build.image or settings.image, build.dockerfile, build.context, build.build_steps, build.env_vars)
+    return sha256(json.dumps([*content, build.lang_env, _builder(made, settings)]).encode()).hexdigest()
+
+
+def _digest(recipe: str, of: str) -> str:
+    return sha256(f"{recipe} {of}".encode()).hexdigest()[:32]
 
 
 def _repository(made: Plan) -> str:
@@ -93,19 +109,22 @@ def _repository(made: Plan) -> str:
     return "-".join(filter(None, (plain[: LONGEST_REPOSITORY - 9].rstrip("-"), digest)))
 
 
-def build_objects(made: Plan, target: ClusterTarget, code_digest: str | None = None) -> list[dict[str, Any]]:
+def build_objects(made: Plan, target: ClusterTarget) -> list[dict[str, Any]]:
     """The objects that build and push the image of a run: the Job, and before it the ConfigMaps that it reads. Raises
     CallError."""
     settings = target.settings
     builder = _builder(made, settings)
     source = volumes.code(_bare(made), target)
-    command = _arguments(made, builder, str(source.path), tag_of(made, settings, code_digest))
+    image = tag_of(made, settings)
+    command = _arguments(made, builder, str(source.path), image)
     name = names.object_name(names.base(made), BUILD)
     reads = payload.owner(_bare(made), target, _tables())
     reads["metadata"] = _labelled(payload.metadata(made, name))
     if made.build is not None and made.build.dockerfile is None:
         reads["data"]["Dockerfile"] = dockerfile(made, settings, is_first_alone=builder == BUILDKIT)
     job = _job(made, target, name, builder, command)
+    if made.build is not None and not made.build.nocache:
+        job["metadata"]["annotations"][RECIPE] = f"{_recipe(made, settings)} {image.rpartition(':')[2]}"
     gang_scheduling.admit_alone(made, target, job)
     return [reads, job]
 
