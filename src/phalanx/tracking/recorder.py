@@ -24,6 +24,7 @@ from phalanx.tracking.values import NotANumber, error_text, guarded
 
 if TYPE_CHECKING:
     from phalanx.tracking.heartbeat import Heartbeat, Waiting
+    from phalanx.tracking.run import TrackedRun
 
 CLOSED = -1  # a descriptor on which every write fails
 MOST_NAMES = 100_000  # in one call
@@ -41,6 +42,7 @@ _SINGLE_SIZE = _SINGLE.size
 _SINGLE_RECORD_SIZE = _HEAD_SIZE + _SINGLE_SIZE
 HALF = "a record was only partly written to disk"
 GONE = "the files of the run were removed while it ran"
+_noted: set[tuple[str, str]] = set()  # calls and arguments
 _away: deque[tuple[float, int]] = deque()  # since when, and which descriptors; they belong to the process, not to a run
 
 
@@ -68,6 +70,10 @@ class Recorder:
         self.is_child = False
         self.is_finished = False
         self.is_nowhere = False  # nothing is recorded
+        self.parent: TrackedRun | None = None  # the run that this one was started in
+        self.starter: tuple[int, Any] = (0, None)  # the thread and task that started it
+        self.is_entered = False  # the caller is in its `with` block
+        self.is_called = False  # it is the run of a call of a tracked function
         self.dropped: dict[str, int] = {}
         self._started_at = _now()
         self._points = CLOSED
@@ -79,6 +85,10 @@ class Recorder:
         self._copies = count(1)
         self._progress_at = 0.0
         self._heartbeat: Heartbeat | None = None
+
+    @property
+    def run_folder(self) -> str:
+        return os.path.dirname(os.path.dirname(os.path.dirname(self.folder)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled to another process, it becomes that one's part of the same run."""
@@ -107,6 +117,9 @@ class Recorder:
                     return None
                 self._heartbeat = heartbeat
             return self._heartbeat
+
+    def mark_environment(self) -> None:
+        """Let child processes find the run. Those of a managed run already do."""
 
     # points --------------------------------------------------------------------------------------------------------
 
@@ -238,6 +251,7 @@ class Recorder:
     def after_fork(self) -> None:
         """Reset a forked child: it writes its own files and lacks its parent's thread."""
         self.is_child = True
+        self.is_entered = False
         self._owner = os.getpid()
         self._lock = _thread.RLock()
         self._points = CLOSED
@@ -293,6 +307,28 @@ class Recorder:
                 self._events = events
             return self._events
 
+    def _ignore(self, call: str, others: Mapping[str, Any], known: tuple[str, ...]) -> None:
+        """Note arguments that a call does not have: they must not end the training."""
+        for word in others:
+            note_keyword(call, word, known)
+
+    def lost(self, what: str, fault: BaseException) -> None:
+        """Count something that could not be recorded."""
+        self._drop(f"{what}: {error_text(fault)}")
+
+    def has_logged(self, name: str) -> bool:
+        return name in self._numbers
+
+    def point_files(self) -> list[str]:
+        """The files that this process has written."""
+        own = f"client-{os.getpid()}"
+        names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
+        return [
+            os.path.join(self.folder, name)
+            for name in sorted(names)
+            if name.endswith(".points") and name.startswith((f"{own}.", f"{own}-"))
+        ]
+
     def _drop(self, why: str, points: int = 1) -> None:
         """Count a lost value; report the first of each kind, up to a limit."""
         if self.is_nowhere:
@@ -336,6 +372,13 @@ def _put_away(descriptor: int) -> None:
     os.dup2(nowhere, descriptor, inheritable=False)
     os.close(nowhere)
     _away.append((now, descriptor))
+
+
+def note_keyword(call: str, word: str, known: tuple[str, ...]) -> None:
+    """Report an unknown argument, once: it must not end a training, as a TypeError would."""
+    if (call, word) not in _noted:
+        _noted.add((call, word))
+        warn(f"{call}() ignores the argument `{conversion.clean(word)[:100]}`; it has {', '.join(known)}")
 
 
 def warn(text: str) -> None:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from phalanx.server.auth.identities import ALL, Identity, Role
 from phalanx.server.context import Context
 from phalanx.server.http.responses import RequestError
-from phalanx.server.labels import PARENT
 from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
 from phalanx.store import Run
+from phalanx.tracking.external_folder import PARENT
 
 
 class ReplicaAddress(NamedTuple):
