@@ -7,6 +7,7 @@ import sys
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
+from phalanx.naming import PARENT
 from phalanx.tracking import external_folder, folder_upload
 from phalanx.tracking.environment_marks import MARKS
 from phalanx.tracking.recorder import warn
@@ -91,7 +92,7 @@ def begin(wanted: StartRequest, parent: TrackedRun | None = None) -> ExternalRun
         run.describe(name=wanted.name, description=wanted.description)
         run.tags(*wanted.tags)
     if parent is not None:
-        run.labels({external_folder.PARENT: parent.id})
+        run.labels({PARENT: parent.id})
     if place.url:
         run.shipper = folder_upload.FolderUploader(place.url, folder_upload.token(place.home), run_folder)
         run.shipper.start()

@@ -19,7 +19,6 @@ from phalanx.spool import Writer, read
 
 REPLICA = "master-0"
 BACKEND = "outside"  # of runs not started by Phalanx
-PARENT = "phalanx.parent"  # the label of a run that was started by another run
 BEAT_S = 10.0  # interval of the heartbeat of a tracked process
 PATIENCE_S = 120.0  # longest silence, for observers that cannot check the process
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 characters without lookalikes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from phalanx.naming import PARENT
 from phalanx.server import external_lifecycle
 from phalanx.server.labels import DELETED
 from phalanx.server.mlflow import replica_runs
@@ -17,7 +18,7 @@ from phalanx.server.mlflow.statuses import BY_NUMBER, ENDS, OURS
 from phalanx.server.mlflow.views import NAME, NOTE, USER, info_row, run_row
 from phalanx.store import Run
 from phalanx.tracking import external_folder
-from phalanx.tracking.external_folder import BACKEND, PARENT
+from phalanx.tracking.external_folder import BACKEND
 
 MOST_RUNS = 50_000
 PATIENCE_S = 86_400.0  # seconds; MLflow's clients give no sign of life besides what they log

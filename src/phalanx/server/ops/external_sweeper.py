@@ -11,9 +11,9 @@ from phalanx.atomic_files import read_json
 from phalanx.ends import Cause, cause_of
 from phalanx.errors import CallError
 from phalanx.home.home import Home
+from phalanx.naming import PARENT
 from phalanx.store import Run, Store
 from phalanx.tracking import external_folder
-from phalanx.tracking.external_folder import PARENT
 
 EVERY_S = 1.0
 ALIVE = f"backend:{external_folder.BACKEND}, status:running|starting|unknown"
