@@ -45,7 +45,8 @@ def pixels_of(content: Any) -> Pixels:
     if image is None:
         return _pixels_of_lists(content)
     shape = tuple(int(length) for length in image.shape)
-    if len(shape) == 3 and shape[2] not in COLORS and shape[0] in COLORS:
+    is_pytorch = callable(getattr(content, "detach", None))  # its images have their channels first
+    if len(shape) == 3 and shape[0] in (1, 3, 4) and (is_pytorch or shape[2] not in COLORS):
         image = image.transpose(1, 2, 0)
         shape = (shape[1], shape[2], shape[0])
     _check_shape(shape)
