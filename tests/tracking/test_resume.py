@@ -15,7 +15,7 @@ from tests.cli.homes import Place, place_fixture  # noqa: F401 - the fixture
 from tests.tracking.reading import runs_of, script
 
 TRAIN = """
-import os, sys
+import json, os, sys
 from phalanx import tracking
 from phalanx.store.series.run_series import RunSeries
 first, last = int(sys.argv[1]), int(sys.argv[2])

@@ -73,10 +73,7 @@ def list_events(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     here: Here,
     *,
-    kind: Annotated[
-        str | None,
-        Query(max_length=50, description="text, image, audio, video, histogram, table, points, alert, dataset…"),
-    ] = None,
+    kind: Annotated[str | None, Query(max_length=200, description="for example `text` or `table,image,alert`")] = None,
     name: Annotated[str | None, Query(max_length=600)] = None,
     replica: Annotated[str | None, Query(max_length=100)] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 1000,
@@ -86,7 +83,7 @@ def list_events(  # noqa: PLR0913 - each is a parameter of the query
     run = here.find(run_id)
     rows: list[dict[str, Any]] = []
     count = 0
-    for event in read_events(here.home.run(run.id).path, () if kind is None else (kind,), name, replica):
+    for event in read_events(here.home.run(run.id).path, kind.split(",") if kind else (), name, replica):
         if offset <= count < offset + limit:
             rows.append(event)
         count += 1
