@@ -42,6 +42,7 @@ class Tensor:
     def __init__(self, content: Any) -> None:
         self.content = content
         self.shape = content.shape
+        self.dtype = content.dtype
 
     def detach(self) -> Tensor:
         return self

@@ -17,7 +17,6 @@ from tests.tracking.reading import runs_of, script
 TRAIN = """
 import json, os, sys
 from phalanx import tracking
-from phalanx.store.series.run_series import RunSeries
 first, last = int(sys.argv[1]), int(sys.argv[2])
 run = tracking.start(id="train-7", project="vision", config={"from": first}, **json.loads(sys.argv[3]))
 for step in range(first, last):

@@ -118,8 +118,7 @@ class Scheduler(Ledger):
     def _adopt(self) -> None:
         """Add rows for run folders without one: their submitter was killed in between."""
         arrived = self.home.arrived()
-        for run_id in arrived:  # a run that its client continued has new statuses in its history
-            self.watched.pop(run_id, None)
+        self.forget(arrived)
         adopt_all(self.home, self.store, arrived)
         apply_requests(self.home, self.store)
         now = time.monotonic()

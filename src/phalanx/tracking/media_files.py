@@ -88,9 +88,9 @@ def _array(content: Any) -> Any:
     would close an open file."""
     if not hasattr(content, "shape"):
         return None
-    for name in ("detach", "cpu"):  # PyTorch
-        step = getattr(content, name, None)
-        content = step() if callable(step) else content
+    if callable(getattr(content, "detach", None)):  # PyTorch
+        content = content.detach().cpu()
+        content = content.float() if str(content.dtype) == "torch.bfloat16" else content  # numpy has no such type
     if not hasattr(content, "astype") and callable(getattr(content, "numpy", None)):  # PyTorch, TensorFlow
         content = content.numpy()
     if not all(hasattr(content, name) for name in ("dtype", "astype", "tobytes", "clip")):

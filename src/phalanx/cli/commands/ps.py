@@ -40,8 +40,8 @@ def command(
     """List runs, newest first.
 
     A query is a comma-separated list of conditions that must all hold: `status:running|failed`, `name:%cifar%`,
-    `params.lr:<0.1`, `metric.loss:<=0.5`, `created_at:2026-01-01..2026-02-01`, `tags:a`, `status:~failed` (not
-    failed).
+    `params.lr:<0.1`, `metric.loss:<=0.5`, `created_at:2026-01-01..2026-02-01`, `tags:a`, `parent:ID` (the
+    children of a run), `status:~failed` (not failed).
     """
     from phalanx.store.rows import run_row
 
