@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Callable, TypeVar, overload  # noqa: UP035 - Python 3.8
 
 from phalanx.tracking import external_folder
 from phalanx.tracking.checkpoint_signal import on_checkpoint
-from phalanx.tracking.current_run import HERE, ProcessRuns
+from phalanx.tracking.current_run import ProcessRuns
 from phalanx.tracking.environment_marks import MARKS
 from phalanx.tracking.recorder import warn
-from phalanx.tracking.run import TrackedRun
-from phalanx.tracking.start_request import StartRequest
+from phalanx.tracking.run import HERE, TrackedRun
+from phalanx.tracking.run_request import RunRequest
 from phalanx.tracking.values import error_text, guarded
 from phalanx.tracking.writer_identity import WriterIdentity, this_writer
 
@@ -27,6 +27,8 @@ __all__ = [
     "histogram", "image", "labels", "log", "log_image", "model", "on_checkpoint", "params", "points", "progress",
     "start", "table", "tags", "text", "track", "video",
 ]  # fmt: skip
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _runs = ProcessRuns()
 _guarded = False
@@ -57,7 +59,7 @@ def start(  # noqa: PLR0913,PLR0917 - all that can be said of a run
     another run, the new run is a child of that run. Never raises; unknown arguments are noted."""
     given = {"name": name, "project": project, "params": params, "tags": tags, "description": description}
     given.update({"server": server, "id": id, "resume": resume, "group": group, "config": config, "notes": notes})
-    wanted = StartRequest.read({**given, "nested": nested}, others)
+    wanted = RunRequest.read({**given, "nested": nested}, others)
     _guard()
     run = _found(wanted)
     for values in wanted.params or ():
@@ -65,7 +67,7 @@ def start(  # noqa: PLR0913,PLR0917 - all that can be said of a run
     return run
 
 
-def _found(wanted: StartRequest) -> TrackedRun:
+def _found(wanted: RunRequest) -> TrackedRun:
     if os.environ.get("PHALANX_TRACKING", "").lower() in ("off", "0", "false", "no"):
         return _added(nowhere(), is_shared=False)
     same = wanted.id and next((run for run in _runs.unfinished if run.id == wanted.id and not run.is_finished), None)
@@ -90,7 +92,7 @@ def _is_part(run: TrackedRun, writer: WriterIdentity | None) -> bool:
     return not run.is_managed or writer is None or writer.folder == run.folder
 
 
-def _described(run: TrackedRun, wanted: StartRequest) -> TrackedRun:
+def _described(run: TrackedRun, wanted: RunRequest) -> TrackedRun:
     """A run that is there already, with what `start` says of it."""
     if wanted.name or wanted.description:
         run.describe(name=wanted.name, description=wanted.description)
@@ -134,7 +136,7 @@ def _inside(writer: WriterIdentity) -> TrackedRun:
     return run
 
 
-def _outside(wanted: StartRequest, parent: TrackedRun | None = None, *, is_shared: bool = False) -> TrackedRun:
+def _outside(wanted: RunRequest, parent: TrackedRun | None = None, *, is_shared: bool = False) -> TrackedRun:
     from phalanx.tracking.external import begin
 
     with guarded(lambda fault: warn(f"this run is not tracked: {error_text(fault)}")):
@@ -191,12 +193,7 @@ def _current() -> TrackedRun:
             return run
         if this_writer(MARKS.environment()) is not None or os.environ.get("PHALANX_TRACKING"):
             return start()
-        return _outside(StartRequest(), is_shared=True)
-
-
-def launched() -> TrackedRun | None:
-    """The run that Phalanx started this process in; None outside of one."""
-    return None if this_writer(MARKS.environment()) is None else start()
+        return _outside(RunRequest(), is_shared=True)
 
 
 def _forward(name: str) -> Callable[..., None]:
@@ -240,13 +237,33 @@ def finish(status: str = "succeeded", reason: str = "", **others: Any) -> None:
         _runs.forget(run)
 
 
+@overload
+def track(function: Function, /) -> Function: ...
+@overload
+def track(**about: Any) -> Callable[[Function], Function]: ...
 def track(function: Any = None, /, **about: Any) -> Any:
     """Decorate a function so that each call is a run: `@tracking.track` or `@tracking.track(project="vision")`, with
     the arguments of `start`. Its arguments are the params, and a dict of numbers that it returns is logged. After an
     exception, which is passed on, the run has failed. Inside of another run, each call is a child of that run."""
     from phalanx.tracking.tracked_function import tracked
 
-    return tracked(function, about) if function is not None else lambda function: tracked(function, about)
+    def decorate(function: Any) -> Any:
+        return tracked(function, lambda name: _run_of_call({"name": name, **about}))
+
+    return decorate if function is None else decorate(function)
+
+
+def _run_of_call(about: dict[str, Any]) -> tuple[TrackedRun, bool]:
+    """The run of a call of a tracked function, and whether it ends with the call. In a run that Phalanx started, the
+    first call is that run; later ones, and calls inside of others, are its children."""
+    around = _runs.current()
+    if around is None or around.is_finished:
+        around = None if this_writer(MARKS.environment()) is None else start()
+    if around is None or not around.is_managed or around.is_called:
+        return start(**{**about, "nested": around is not None}), True
+    around.is_called = True
+    del about["name"]
+    return start(**{**about, "nested": False}), False
 
 
 def _guard() -> None:

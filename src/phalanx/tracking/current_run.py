@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import _thread
 import sys
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from phalanx.tracking.run import TrackedRun
-
-HERE: ContextVar[TrackedRun | None] = ContextVar("phalanx_run", default=None)
+from phalanx.tracking.run import HERE, TrackedRun
 
 
 class ProcessRuns:

@@ -12,7 +12,7 @@ from phalanx.tracking import external_folder, folder_upload
 from phalanx.tracking.environment_marks import MARKS
 from phalanx.tracking.recorder import warn
 from phalanx.tracking.run import TrackedRun, ending
-from phalanx.tracking.start_request import MUST, NEVER, StartRequest
+from phalanx.tracking.run_request import MUST, NEVER, RunRequest
 from phalanx.tracking.values import clean, error_text, guarded
 
 CODE_UNKNOWN = "ended without an uncaught exception; exit code unknown"
@@ -58,7 +58,7 @@ class _Place(NamedTuple):
     url: str | None  # of its server
 
 
-def begin(wanted: StartRequest, parent: TrackedRun | None = None) -> ExternalRun:
+def begin(wanted: RunRequest, parent: TrackedRun | None = None) -> ExternalRun:
     """Create the run, or continue the one with its id. Raises OSError, ValueError."""
     place = _place(wanted, parent)
     argv = tuple(clean(str(argument)) for argument in getattr(sys, "argv", ()))
@@ -99,7 +99,7 @@ def begin(wanted: StartRequest, parent: TrackedRun | None = None) -> ExternalRun
     return run
 
 
-def _place(wanted: StartRequest, parent: TrackedRun | None) -> _Place:
+def _place(wanted: RunRequest, parent: TrackedRun | None) -> _Place:
     """A child of a run that Phalanx started is stored beside it, if its home can be seen from here."""
     if parent is not None and parent.is_managed and not wanted.server:
         home, runs = os.path.split(os.path.dirname(parent.run_folder))
@@ -112,7 +112,7 @@ def _place(wanted: StartRequest, parent: TrackedRun | None) -> _Place:
     return place
 
 
-def _home_folder(place: _Place, about: external_folder.Description, wanted: StartRequest) -> str:
+def _home_folder(place: _Place, about: external_folder.Description, wanted: RunRequest) -> str:
     """The folder of the run's attempt."""
     run_id, missing = wanted.id, ""
     if run_id is not None:
@@ -135,7 +135,7 @@ def _home_folder(place: _Place, about: external_folder.Description, wanted: Star
     return external_folder.attempt_folder(run_folder)
 
 
-def _outbox_folder(place: _Place, about: external_folder.Description, wanted: StartRequest) -> str:
+def _outbox_folder(place: _Place, about: external_folder.Description, wanted: RunRequest) -> str:
     """The same for a server, which decides which attempt it is."""
     run_id, session = wanted.id or external_folder.new_id(), external_folder.new_id()
     outbox = os.path.join(place.home, folder_upload.OUTBOX)

@@ -19,7 +19,7 @@ from phalanx import run_paths
 from phalanx.ends import read_end, status_of
 from phalanx.tracking.external_folder import REPLICA, attempt_folder
 from phalanx.tracking.recorder import warn
-from phalanx.tracking.start_request import MUST, NEVER
+from phalanx.tracking.run_request import MUST, NEVER
 from phalanx.tracking.values import error_text
 from phalanx.uploads import (
     FOREIGN,

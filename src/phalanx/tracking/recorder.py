@@ -24,7 +24,6 @@ from phalanx.tracking.values import NotANumber, error_text, guarded
 
 if TYPE_CHECKING:
     from phalanx.tracking.heartbeat import Heartbeat, Waiting
-    from phalanx.tracking.run import TrackedRun
 
 CLOSED = -1  # a descriptor on which every write fails
 MOST_NAMES = 100_000  # in one call
@@ -70,10 +69,6 @@ class Recorder:
         self.is_child = False
         self.is_finished = False
         self.is_nowhere = False  # nothing is recorded
-        self.parent: TrackedRun | None = None  # the run that this one was started in
-        self.starter: tuple[int, Any] = (0, None)  # the thread and task that started it
-        self.is_entered = False  # the caller is in its `with` block
-        self.is_called = False  # it is the run of a call of a tracked function
         self.dropped: dict[str, int] = {}
         self._started_at = _now()
         self._points = CLOSED
@@ -251,7 +246,6 @@ class Recorder:
     def after_fork(self) -> None:
         """Reset a forked child: it writes its own files and lacks its parent's thread."""
         self.is_child = True
-        self.is_entered = False
         self._owner = os.getpid()
         self._lock = _thread.RLock()
         self._points = CLOSED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,6 @@ from phalanx import run_paths
 from phalanx.ends import cause_of
 from phalanx.tracking import external_folder, saved_files
 from phalanx.tracking import values as conversion
-from phalanx.tracking.current_run import HERE
 from phalanx.tracking.media import Media
 from phalanx.tracking.recorder import warn
 from phalanx.tracking.run_config import RunConfig, RunSummary, launch_params
@@ -25,6 +25,9 @@ LEVELS = ("INFO", "WARN", "ERROR")
 DESCRIBED = ("name", "description", "framework", "commit")
 
 
+HERE: ContextVar[TrackedRun | None] = ContextVar("phalanx_run", default=None)  # see `current_run`
+
+
 class TrackedRun(Media):
     """See `phalanx.tracking.start`. `log` and its helpers are in the recorder, images, texts and tables in `Media`."""
 
@@ -32,6 +35,10 @@ class TrackedRun(Media):
 
     def __init__(self, *about: Any, **options: Any) -> None:
         super().__init__(*about, **options)
+        self.parent: TrackedRun | None = None  # the run that this one was started in
+        self.starter: tuple[int, Any] = (0, None)  # the thread and task that started it
+        self.is_entered = False  # the caller is in its `with` block
+        self.is_called = False  # it is the run of a call of a tracked function
         self._name: str | None = None
         self._params: dict[Any, Any] = {}  # as they were given
         self._config: RunConfig | None = None
@@ -263,6 +270,10 @@ class TrackedRun(Media):
             external_folder.write_end(self.folder, cause, reason or word, self._started_at)
         except OSError as fault:
             warn(f"the end of the run could not be recorded: {error_text(fault)}")
+
+    def after_fork(self) -> None:
+        super().after_fork()
+        self.is_entered = False
 
     def finish_after(self, fault: BaseException | None) -> None:
         """Finish after an exception, or after None for success."""

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, MutableMapping  # noqa: UP035 - Python 3.8
+from typing import Any, MutableMapping  # noqa: UP035 - Python 3.8
 
 from phalanx.spool import MOMENT, NAME_NUMBER, NAMES, POINTS, VALUE, Reader
 from phalanx.tracking.values import guarded, number, params_of, result_of
-
-if TYPE_CHECKING:
-    from phalanx.tracking.run import TrackedRun
 
 
 class RunConfig(MutableMapping[str, Any]):
@@ -32,7 +29,8 @@ class RunConfig(MutableMapping[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         self.update({name: value})
 
-    __setattr__ = __setitem__
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.update({name: value})
 
     def __delitem__(self, name: str) -> None:
         """Only here: what was recorded stays."""
@@ -44,7 +42,7 @@ class RunConfig(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def update(self, given: Any = None, /, allow_val_change: Any = None, **values: Any) -> None:  # type: ignore[override] # noqa: ARG002 - W&B's argument
+    def update(self, given: Any = None, /, allow_val_change: Any = None, **values: Any) -> None:  # noqa: ARG002 - W&B's argument
         """From a mapping, a namespace or a dataclass. Never raises."""
         self._record(given, **values)
 
@@ -70,14 +68,14 @@ class RunSummary(MutableMapping[str, Any]):
     """A number is logged as a metric of one point, a text becomes a label. A final value for a metric that has points
     is logged as `summary/NAME`."""
 
-    def __init__(self, run: TrackedRun) -> None:
+    def __init__(self, run: Any) -> None:
         self._run = run
         self._values: dict[str, Any] = {}
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.update({name: value})
 
-    def update(self, given: Any = None, /, **values: Any) -> None:  # type: ignore[override]
+    def update(self, given: Any = None, /, **values: Any) -> None:
         """Never raises."""
         for name, value in {**result_of(lambda: dict(given or {}), {}), **values}.items():
             with guarded(lambda fault: self._run.lost("summary", fault)):

@@ -4,62 +4,53 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Callable, Tuple  # noqa: UP035 - Python 3.8
 
-from phalanx import tracking
 from phalanx.tracking.recorder import warn
 from phalanx.tracking.run import TrackedRun
 from phalanx.tracking.values import HOLDERS, PLAIN, error_text, guarded, mapping_of, result_of
 
 OWN = ("self", "cls")
+OpenRun = Callable[[str], Tuple[TrackedRun, bool]]  # noqa: UP006 - Python 3.8
 
 
-def tracked(function: Any, about: Mapping[str, Any]) -> Any:
-    """The function, tracked. `about`: arguments of `start`."""
+def tracked(function: Any, open_run: OpenRun) -> Any:
+    """The function, tracked."""
+    name = getattr(function, "__name__", type(function).__name__)
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
         async def call_later(*args: Any, **named: Any) -> Any:
-            with _Call(function, about, args, named) as call:
+            with _Call(*open_run(name)) as call:
+                call.run.params(_params(function, args, named))
                 return call.log_result(await function(*args, **named))
 
         return call_later
 
     @functools.wraps(function)
     def call_now(*args: Any, **named: Any) -> Any:
-        with _Call(function, about, args, named) as call:
+        with _Call(*open_run(name)) as call:
+            call.run.params(_params(function, args, named))
             return call.log_result(function(*args, **named))
 
     return call_now
 
 
 class _Call:
-    """The run of one call. The first call inside of a run that Phalanx started is that run; later ones, and calls
-    inside of others, are its children."""
+    """The run of one call."""
 
-    def __init__(
-        self, function: Callable[..., Any], about: Mapping[str, Any], args: tuple[Any, ...], named: Mapping[str, Any]
-    ) -> None:
-        around = tracking.current()
-        if around is None or around.is_finished:
-            around = tracking.launched()
-        name = getattr(function, "__name__", type(function).__name__)
-        self.is_launched = around is not None and around.is_managed and not around.is_called
-        if around is not None and self.is_launched:
-            around.is_called = True
-            self.run: TrackedRun = tracking.start(**{**about, "nested": False})
-        else:
-            self.run = tracking.start(**{"name": name, **about, "nested": around is not None})
-        self.run.params(_params(function, args, named))
+    def __init__(self, run: TrackedRun, ends_with_call: bool) -> None:
+        self.run = run
+        self.ends_with_call = ends_with_call
 
     def __enter__(self) -> _Call:
-        if not self.is_launched:
+        if self.ends_with_call:
             self.run.__enter__()
         return self
 
     def __exit__(self, kind: Any, fault: Any, trace: Any) -> None:
-        if not self.is_launched:
+        if self.ends_with_call:
             self.run.__exit__(kind, fault, trace)
 
     def log_result(self, result: Any) -> Any:

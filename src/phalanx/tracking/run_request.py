@@ -19,7 +19,7 @@ SYNONYMS = {"run_name": "name", "run_id": "id", "experiment_name": "project"}  #
 ALLOW, MUST, NEVER = "allow", "must", "never"
 
 
-class StartRequest(NamedTuple):
+class RunRequest(NamedTuple):
     name: str | None = None
     project: str | None = None
     description: str | None = None
@@ -32,7 +32,7 @@ class StartRequest(NamedTuple):
     is_nested: bool = False
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], others: Mapping[str, Any]) -> StartRequest:
+    def read(cls, given: Mapping[str, Any], others: Mapping[str, Any]) -> RunRequest:
         """`given`: the known keywords, `others`: all others. Those without a meaning are noted once."""
         known = dict(given)
         for word, value in others.items():
