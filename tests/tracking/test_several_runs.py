@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import phalanx
 from phalanx import tracking
 from phalanx.naming import PARENT
 from phalanx.tracking import TrackedRun
@@ -321,6 +324,34 @@ def test_the_first_tracked_call_of_a_started_run_is_that_run(replica: Replica) -
     assert (replica.values("accuracy"), replica.params()) == ([0.5], {"lr": 0.5})
     (child,) = [Replica(path) for path in replica.run.parent.iterdir() if path != replica.run]
     assert child.values("accuracy") == [0.25]
+
+
+# as the page tells it ----------------------------------------------------------------------------------------------
+
+
+def test_the_examples_of_the_page_run(place: Place) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "track" / "tracking.md").read_text()
+    part = page[page.index("## Several runs in one process") : page.index("## If you know W&B or MLflow")]
+    blocks = re.findall(r"```python\n(.+?)```", part, re.DOTALL)
+    assert len(blocks) == 4
+    assert script("\n".join([*blocks, blocks[-1]]), PHALANX_HOME=str(place.home)) == (0, "", "")
+    rows = place.call("ps", "-n", "50", "--json").data["runs"]
+    assert {row["status"] for row in rows} == {"succeeded"}
+    names = Counter(row["name"] for row in rows)
+    assert names == {
+        **dict.fromkeys((f"lr-{lr}" for lr in (0.1, 0.2, 0.4, 0.8)), 1),
+        **dict.fromkeys((f"fold-{fold}" for fold in range(5)), 1),
+        "cross-validation": 1,
+        "train": 2,
+        "resnet": 1,
+    }
+    (resumed,) = [row for row in rows if row["id"] == "resnet-7"]
+    assert (resumed["attempt"], resumed["summary"]["loss"]) == (2, 1 / 200)
+    (parent,) = [row for row in rows if row["name"] == "cross-validation"]
+    assert len(place.call("ps", "-q", f"parent:{parent['id']}", "--json").data["runs"]) == 5
+    assert len(place.call("ps", "-q", "group:search", "-s", "metric.loss", "--json").data["runs"]) == 4
+    with phalanx.open(place.home) as home:
+        assert len(home.run(parent["id"]).children()) == 5
 
 
 # python 3.8 --------------------------------------------------------------------------------------------------------

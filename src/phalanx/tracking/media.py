@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from phalanx.tracking import media_files, saved_files
+from phalanx.tracking import saved_files
 from phalanx.tracking import values as conversion
 from phalanx.tracking.recorder import Recorder
 from phalanx.tracking.values import NotANumber, short_name
@@ -69,6 +69,8 @@ class Media(Recorder):
         self._ignore("audio", others, ("name", "audio", *SHOWN[1:], "sample_rate"))
 
         def saver(given: Any) -> tuple[Callable[[str], Any], str]:
+            from phalanx.tracking import media_files  # for the few that need it
+
             return (lambda draft: media_files.write_wav(given, sample_rate, draft)), ".wav"
 
         self.note("audio", lambda: {**self._about(name, step, caption), "path": self._kept(audio, saver)})
@@ -168,6 +170,8 @@ def _image_saver(image: Any) -> tuple[Callable[[str], Any], str]:
             return (lambda draft, holder=holder: holder.savefig(draft)), ".png"
     if callable(getattr(image, "save", None)):
         return image.save, ".png"
+    from phalanx.tracking import media_files  # for the few that need it
+
     return (lambda draft: media_files.write_png(image, draft)), ".png"
 
 
