@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from phalanx import tracking
 from phalanx.store.series.run_series import RunSeries
 from phalanx.tracking import external_folder
 from tests.cli.homes import Place, place_fixture  # noqa: F401 - the fixture
-from tests.tracking.reading import runs_of, script
+from tests.tracking.reading import clean_environment, runs_of, script
 
 TRAIN = """
 import json, os, sys
@@ -119,3 +121,23 @@ def test_two_that_resume_at_once_get_attempts_of_their_own(home: Path) -> None:
     assert [(change["attempt"], change["status"]) for change in history[-2:]] == [(3, "resuming"), (4, "running")]
     ends = [json.loads((home / f"runs/train-7/replicas/master-0/attempt-{n}/end.json").read_bytes()) for n in (1, 2)]
     assert [(end["cause"], end["attempt"]) for end in ends] == [("finished", 1), ("lost", 2)]
+
+
+def test_processes_that_start_the_same_id_at_once_are_all_tracked(tmp_path: Path) -> None:
+    text = "import sys\nfrom phalanx import tracking\nsys.stdin.read()\ntracking.start(id='train-7').log(loss=1.0)"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", text],
+            env=clean_environment(PHALANX_HOME=str(tmp_path)),
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        for _ in range(4)
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.close()
+    assert [process.wait(60) for process in processes] == [0] * 4
+    attempts = [path for path in tmp_path.glob("runs/*/replicas/master-0/attempt-*") if list(path.glob("*.points"))]
+    assert len(attempts) == 4
+    assert (tmp_path / "runs" / "train-7").is_dir()

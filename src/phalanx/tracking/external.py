@@ -129,7 +129,11 @@ def _home_folder(place: _Place, about: external_folder.Description, wanted: RunR
                 return external_folder.attempt_folder(run_folder, attempt=attempt)
             except (OSError, ValueError) as fault:
                 run_id, missing = None, f"run {run_id} cannot be resumed: {error_text(fault)}"
-    run_folder = external_folder.create(place.home, about, run_id)
+    try:
+        run_folder = external_folder.create(place.home, about, run_id)
+    except FileExistsError:  # another process started it just now
+        run_id, missing = None, f"run {run_id} is still running"
+        run_folder = external_folder.create(place.home, about)
     if missing:
         warn(missing if run_id else f"{missing}; this is run {os.path.basename(run_folder)}")
     return external_folder.attempt_folder(run_folder)

@@ -112,6 +112,9 @@ class RunSummary(MutableMapping[str, Any]):
 
     def _logged(self) -> dict[str, float]:
         """The last values that this process logged, read from its files: `log` keeps nothing in memory."""
+        return dict(result_of(self._read, {}))
+
+    def _read(self) -> dict[str, float]:
         found: dict[str, float] = {}
         for path in self._run.point_files():
             names: dict[int, str] = {}

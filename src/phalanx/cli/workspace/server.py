@@ -75,7 +75,7 @@ class ServerWorkspace:
         return events_of_rows(self.rows.statuses(run.id), [*earlier, *newest], alerts)
 
     def tracked(self, run: Run, kinds: Sequence[str]) -> list[RunEvent]:
-        found = [event for kind in kinds for event in self.client.events(run, kind, limit=MOST_EVENTS)]
+        found = self.client.events(run, ",".join(kinds), limit=MOST_EVENTS)
         return sorted(map(of_tracked, found), key=lambda event: event.at)
 
     def frame(self) -> ActivitySnapshot:
