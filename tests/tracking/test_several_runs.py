@@ -266,6 +266,34 @@ with tracking.start(name="outer"):
     assert {name: run.values("sub") for name, run in described(tmp_path).items()} == {"outer": [1.0], "inner": [1.0]}
 
 
+LAUNCHED = """
+import os, subprocess, sys
+from phalanx import tracking
+run = tracking.start()
+assert run.config.lr == 0.5 and run.name == "cv"
+for fold in range(2):
+    with tracking.start(name=f"fold-{fold}", nested=True) as child:
+        tracking.log(loss=float(fold))
+        code = "from phalanx import tracking; tracking.log(sub=1.0); print(tracking.current().id)"
+        found = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True).stdout.decode().strip()
+        assert found == child.id, found
+        assert os.environ["PHALANX_RUN_ID"] == run.id
+tracking.log(mean=0.5)
+"""
+
+
+def test_a_run_of_the_command_line_has_children(place: Place) -> None:
+    (place.folder / "cv.py").write_text(LAUNCHED)
+    run_id = place.ran("python3 cv.py", "--name", "cv", params={"lr": 0.5})
+    rows = {row["name"]: row for row in place.quick("ps", "--json").data["runs"]}
+    assert {name: (row["status"], row["summary"]) for name, row in rows.items()} == {
+        "cv": ("succeeded", {"mean": 0.5}),
+        "fold-0": ("succeeded", {"loss": 0.0, "sub": 1.0}),
+        "fold-1": ("succeeded", {"loss": 1.0, "sub": 1.0}),
+    }, place.attempt(run_id).joinpath("log").read_text()
+    assert len(place.quick("ps", "-q", f"parent:{run_id}", "--json").data["runs"]) == 2
+
+
 # functions ---------------------------------------------------------------------------------------------------------
 
 

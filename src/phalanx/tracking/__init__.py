@@ -112,13 +112,14 @@ def _added(run: TrackedRun, *, is_shared: bool) -> TrackedRun:
 def _inside(writer: WriterIdentity) -> TrackedRun:
     """The run that this process is a part of. All threads share it."""
     environment = MARKS.environment()
+    is_joined = "PHALANX_OUTSIDE" in environment  # another tracked process started this one
     with _runs.lock:
         for known in _runs.unfinished:
             if known.folder == writer.folder and known.is_managed and not known.is_finished:
                 HERE.set(known)
                 return known
         run = TrackedRun(
-            environment.get("PHALANX_RUN_ID", ""),
+            external_folder.run_id_of(writer.folder) if is_joined else environment.get("PHALANX_RUN_ID", ""),
             environment.get("PHALANX_PROJECT", ""),
             writer.folder,
             environment.get("PHALANX_OUTPUTS", ""),

@@ -20,6 +20,9 @@ class EnvironmentMarks:
     def add(self, folder: str, run_id: str, project: str, outputs: str) -> None:
         if not self._marks:
             self._before = {name: os.environ.get(name) for name in NAMES}
+        is_launched = self._before["PHALANX_RUN_ID"] and not self._before["PHALANX_OUTSIDE"]
+        if is_launched:  # the scheduler finds the processes of a run that Phalanx started by its id
+            run_id = str(self._before["PHALANX_RUN_ID"])
         self._marks.append(dict(zip(NAMES, (folder, run_id, project, outputs, "1"))))  # noqa: B905 - Python 3.8
         os.environ.update(self._marks[-1])
 

@@ -63,6 +63,11 @@ def attempt_folder(run_folder: str, replica: str = REPLICA, attempt: int = 1) ->
     return os.path.join(run_folder, run_paths.attempt_folder(replica, attempt))
 
 
+def run_id_of(attempt: str) -> str:
+    """The id of the run to which the folder of an attempt belongs."""
+    return os.path.basename(os.path.dirname(os.path.dirname(os.path.dirname(attempt)))).partition(".")[0]
+
+
 def create(  # noqa: PLR0913 - the parts of a run's folder
     home: str,
     about: Description,

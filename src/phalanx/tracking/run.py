@@ -13,9 +13,10 @@ from phalanx import run_paths
 from phalanx.ends import cause_of
 from phalanx.tracking import external_folder, saved_files
 from phalanx.tracking import values as conversion
+from phalanx.tracking.environment_marks import MARKS
 from phalanx.tracking.media import Media
 from phalanx.tracking.recorder import warn
-from phalanx.tracking.run_config import RunConfig, RunSummary, launch_params
+from phalanx.tracking.run_config import RunConfig, RunSummary, launch_name, launch_params
 from phalanx.tracking.values import error_text, guarded, named_fault, short_name
 
 PROGRESS_S = 1.0  # at most one line of progress in this time
@@ -49,12 +50,18 @@ class TrackedRun(Media):
     @property
     def name(self) -> str:
         """The name that was given; otherwise the id."""
-        named = os.environ.get("PHALANX_RUN_NAME") if self.is_managed and self.has_agent else None
-        return self._name or named or self.id
+        if self._name is None and self._is_launched:
+            self._name = launch_name(self.run_folder)
+        return self._name or self.id
 
     @name.setter
     def name(self, name: Any) -> None:
         self.describe(name=name)
+
+    @property
+    def _is_launched(self) -> bool:
+        """Whether Phalanx started it, so that it has a file."""
+        return self.is_managed and "PHALANX_OUTSIDE" not in MARKS.environment()
 
     def set_name(self, name: str | None) -> None:
         """For a name that is recorded already."""
@@ -71,7 +78,7 @@ class TrackedRun(Media):
         """The params, also those of the run's file: `run.config.lr`, `run.config["lr"] = 0.1`. Reading one that does
         not exist raises, as for a dict; writing never does."""
         if self._config is None:
-            launched = launch_params() if self.is_managed and self.has_agent else {}
+            launched = launch_params() if self._is_launched else {}
             self._params = {**launched, **self._params}
             self._config = RunConfig(self.params, self._params)
         return self._config

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, MutableMapping  # noqa: UP035 - Python 3.8
 
+from phalanx import run_paths
+from phalanx.atomic_files import read_json
 from phalanx.spool import MOMENT, NAME_NUMBER, NAMES, POINTS, VALUE, Reader
 from phalanx.tracking.values import guarded, number, params_of, result_of
 
@@ -62,6 +64,13 @@ def launch_params() -> dict[str, Any]:
     """The params of the run's file."""
     found = result_of(lambda: json.loads(os.environ.get("PHALANX_PARAMS") or "{}"), {})
     return found if isinstance(found, dict) else {}
+
+
+def launch_name(run_folder: str) -> str | None:
+    """The name with which the run was submitted, or that of its file; None if it has none."""
+    document = read_json(os.path.join(run_folder, run_paths.RUN))  # not visible in a pod
+    name = document.get("name") if isinstance(document, dict) else None
+    return str(name or os.environ.get("PHALANX_RUN_NAME") or "") or None
 
 
 class RunSummary(MutableMapping[str, Any]):
