@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from phalanx import tracking
-from phalanx.tracking import TrackedRun
+from phalanx.tracking import TrackedRun, external_folder
 from tests.tracking.reading import Replica, only_run, script
 
 
@@ -77,6 +77,11 @@ def test_a_run_has_a_name_and_on_a_server_a_page(home: Path) -> None:
     assert run.name == "better"
     assert only_run(home).event("describe")["name"] == "better"
     assert tracking.start(name="given").name == "given"
+    server = {**external_folder.this_process(), "url": "http://127.0.0.1:8000"}
+    (home / "server.json").write_text(json.dumps(server))
+    assert run.url == f"http://127.0.0.1:8000/runs/{run.id}"
+    (home / "server.json").write_text(json.dumps({**server, "started": 1}))  # it has ended
+    assert run.url is None
 
 
 def test_unknown_arguments_are_noted_once(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class ExternalRun(TrackedRun):
 
     @property
     def url(self) -> str | None:
-        return None if self.shipper is None else self.shipper.page
+        return super().url if self.shipper is None else self.shipper.page
 
     def finish(self, status: str = "succeeded", reason: str = "", **others: Any) -> None:
         is_ours = not self.is_finished and not self.is_child

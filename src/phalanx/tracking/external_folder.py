@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
-from phalanx.atomic_files import write_atomic
+from phalanx.atomic_files import read_json, write_atomic
 from phalanx.ends import Cause, End
 from phalanx.spool import Writer, read
 
@@ -185,13 +185,25 @@ def is_running_here(run_folder: str) -> bool:
     """Whether the newest attempt is that of a living process of this machine."""
     try:
         folder = attempt_folder(run_folder, attempt=int(_history(run_folder)[-1]["attempt"]))
-        with open(os.path.join(folder, run_paths.AGENT), "rb") as stream:
-            watcher = json.load(stream)
-        if os.path.exists(os.path.join(folder, run_paths.END)) or watcher["boot"] != _boot_id():
-            return False
-        return bool(watcher["pid"]) and _started(int(watcher["pid"])) == watcher["started"]
+        watcher = read_json(os.path.join(folder, run_paths.AGENT))
+        return not os.path.exists(os.path.join(folder, run_paths.END)) and _is_alive(watcher)
     except (OSError, ValueError, LookupError, TypeError):
         return False
+
+
+def _is_alive(process: Mapping[str, Any]) -> bool:
+    """Whether a process that recorded itself lives on this machine. Raises LookupError, TypeError, ValueError."""
+    is_here = process["boot"] == _boot_id() and bool(process["pid"])
+    return is_here and _started(int(process["pid"])) == process["started"]
+
+
+def server_of(run_folder: str) -> str | None:
+    """The address of the server that runs on this machine over the home of a run."""
+    server = read_json(os.path.join(os.path.dirname(os.path.dirname(run_folder)), "server.json"))
+    try:
+        return str(server["url"]) if _is_alive(server) else None
+    except (LookupError, TypeError, ValueError):
+        return None
 
 
 def _run_document(run_id: str, about: Description, now: float) -> dict[str, Any]:

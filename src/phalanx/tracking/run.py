@@ -69,9 +69,12 @@ class TrackedRun(Media):
 
     @property
     def url(self) -> str | None:
-        """The page of the run, if it is stored on a server."""
-        server = os.environ.get("PHALANX_SERVER")
-        return f"{server.rstrip('/')}/runs/{self.id}" if server and self.is_managed and self.id else None
+        """The page of the run, if it is stored on a server, or one runs over its home."""
+        if not self.id:
+            return None
+        server = os.environ.get("PHALANX_SERVER") if self.is_managed else None
+        server = server or external_folder.server_of(self.run_folder)
+        return f"{server.rstrip('/')}/runs/{self.id}" if server else None
 
     @property
     def config(self) -> RunConfig:
