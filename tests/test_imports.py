@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "stored_plan": {"naming", "placeholders", "run_paths"},
     "uploads": set(),
     "agent": {*FILES_OF_RUNS, "ends", "frames", "naming", "placeholders", "spool", "stored_plan", "uploads"},
-    "tracking": {*FILES_OF_RUNS, "ends", "spool", "placeholders", "uploads"},
+    "tracking": {*FILES_OF_RUNS, "ends", "naming", "spool", "placeholders", "uploads"},
     "spec": {"errors"},
     "plan": {"spec", "errors", "naming", "placeholders"},
     "sites": {"plan", "spec", "errors", "naming"},

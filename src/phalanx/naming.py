@@ -1,9 +1,10 @@
-"""Names of replicas and of final statuses, used by all packages. Standard library only, Python 3.8+."""
+"""Names of replicas, final statuses and labels, used by all packages. Standard library only, Python 3.8+."""
 
 from __future__ import annotations
 
 LAUNCHER = "launcher"  # role of the replica that starts the ranks, if there is one
 FINAL_STATUSES = ("succeeded", "failed", "upstream_failed", "stopped", "skipped")  # of a run
+PARENT = "phalanx.parent"  # the label of a run that was started by another run: its id
 HELPERS = ("ps", "server")  # they never exit: a run finishes without them
 
 

@@ -28,7 +28,7 @@ def kept_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ke
     for name, value in kept.environment(KERAS_BACKEND="torch").items():
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tracking, "_active", None)
+    tracking.finish()
     yield kept
     tracking.finish()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.ingest import rebuild
+from phalanx.ingest import adoption
 from phalanx.store import Store
 from phalanx.store.rows import replica_row, run_row, status_row
 from tests.scheduler.working import Works
@@ -40,7 +40,7 @@ def rebuilt(works: Works, run_id: str) -> dict[str, Any]:
     works.store.clear()
     run = works.run_folder(run_id).read()
     assert run is not None
-    rebuild.index(works.home, works.store, run)
+    adoption.index(works.home, works.store, run)
     return contents(works.store, run_id)
 
 

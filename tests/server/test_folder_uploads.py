@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.server.site import Site
 
@@ -77,3 +79,57 @@ def test_a_server_that_refuses_does_not_hurt_training(site: Site, tmp_path: Path
     run_id = done.stdout.split()[0]
     assert site.ask("GET", f"/api/v1/runs/{run_id}").status_code == 404
     assert (tmp_path / "far" / "home" / "outbox" / "runs" / run_id).exists(), "it is kept, to be sent later"
+
+
+RESUMED = """
+import json, sys
+from phalanx import tracking
+with tracking.start(id="train-7", name="r", group="g", **json.loads(sys.argv[1])) as run:
+    for step in range(int(sys.argv[2]), int(sys.argv[3])):
+        run.log(loss=float(step), step=step)
+    run.alert("Low accuracy", "it diverged", level="WARN")
+    print(run.url)
+print(run.id)
+"""
+
+
+def resumed(site: Site, folder: Path, first: int, last: int, **options: Any) -> subprocess.CompletedProcess[str]:
+    return track(
+        site, folder, f"import sys\nsys.argv[1:] = {[json.dumps(options), str(first), str(last)]!r}\n{RESUMED}"
+    )
+
+
+def test_a_run_is_resumed_on_the_server(site: Site, tmp_path: Path) -> None:
+    """From another machine: it has nothing of the first attempt."""
+    one = resumed(site, tmp_path / "one", 0, 5)
+    assert (one.stdout.split(), one.stderr) == ([f"{site.url}/runs/train-7", "train-7"], "")
+    two = resumed(site, tmp_path / "two", 4, 8, resume="must")
+    assert two.stderr == ""
+    run = site.get("/api/v1/runs/train-7")
+    assert (run["status"], run["attempt"], run["group"], run["summary"]["loss"]) == ("succeeded", 2, "g", 7.0)
+    (metric,) = site.get("/api/v1/runs/train-7/metrics")["metrics"]
+    assert (metric["count"], metric["step"]) == (8, 7)
+    alerts = site.get("/api/v1/runs/train-7/events", kind="alert")["events"]
+    assert [(event["attempt"], event["title"], event["level"]) for event in alerts] == [
+        (1, "Low accuracy", "WARN"),
+        (2, "Low accuracy", "WARN"),
+    ]
+    never = resumed(site, tmp_path / "three", 0, 1, resume="never")
+    assert "run train-7 exists and resume is `never`; this is run" in never.stderr
+    assert sorted(row["attempt"] for row in site.get("/api/v1/runs", q="name:r")["runs"]) == [1, 2]
+    must = resumed(site, tmp_path / "four", 0, 1, resume="must", project="x")
+    assert must.stderr == ""
+
+
+def test_a_session_that_is_sent_again_is_the_same_attempt(site: Site) -> None:
+    about = {"id": "train-8", "session": "s1", "resume": "allow"}
+    first = [site.post("/api/v1/runs", about, status)["attempt"] for status in (201, 200)]
+    later = [site.post("/api/v1/runs", {**about, "session": "s2"})["attempt"] for _ in range(2)]
+    assert (first, later) == ([1, 1], [2, 2])
+    assert site.post("/api/v1/runs", about)["attempt"] == 1
+    ended = site.post("/api/v1/runs/train-8/finish", {"status": "failed", "attempt": 1})
+    assert (ended["status"], ended["attempt"]) == (
+        "running",
+        2,
+    )  # the first client does not end the second one's attempt
+    assert site.post("/api/v1/runs/train-8/finish", {"status": "succeeded", "attempt": 2})["status"] == "succeeded"

@@ -36,7 +36,7 @@ def home_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
 
 def _only(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
     """Nothing else says that we are a run."""
-    monkeypatch.setattr(tracking, "_active", None)
+    tracking.finish()
     for name in [name for name in os.environ if name.startswith(FOREIGN)]:
         monkeypatch.delenv(name)
     for name, value in environment.items():

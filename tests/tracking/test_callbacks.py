@@ -34,7 +34,7 @@ def kept_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ke
         monkeypatch.delenv(name, raising=False)
     for name, value in kept.environment().items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(tracking, "_active", None)
+    tracking.finish()
     yield kept
     tracking.finish()
 

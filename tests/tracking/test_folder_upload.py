@@ -86,7 +86,8 @@ def test_everything_is_delivered_and_nothing_is_left(outbox: Path, post: Post, t
     assert post.files["artifacts/empty"] == b""
     assert (sent.run / sent.event("model")["path"]).read_bytes() == b""
     assert (sent.folder / sent.event("image")["path"]).read_bytes() == b"not what it is called"
-    assert post.ends == {run.id: {"status": "succeeded", "reason": "finished", "at": post.ends[run.id]["at"]}}
+    end = {"status": "succeeded", "reason": "finished", "at": post.ends[run.id]["at"], "attempt": 1}
+    assert post.ends == {run.id: end}
     assert kept(outbox) == []
     assert [path for path in outbox.rglob("*") if path.is_file()] == []
 

@@ -25,7 +25,7 @@ from tests.tracking.reading import Replica, clean_environment, only_run, script
 
 METHODS = (
     "log", "params", "tags", "labels", "describe", "progress", "artifact", "artifacts", "model", "dataset", "text",
-    "image", "histogram", "table",
+    "image", "figure", "audio", "video", "histogram", "table", "points", "alert",
 )  # fmt: skip
 
 
@@ -153,6 +153,67 @@ def test_no_step_name_or_value_makes_log_raise(run: TrackedRun, words: Given) ->
     run.progress(value, step, name)
 
 
+@examples(60, HealthCheck.function_scoped_fixture)
+@given(words=st.lists(nested, min_size=3, max_size=3).map(Given))
+def test_no_name_or_value_makes_config_summary_or_name_raise(run: TrackedRun, replica: Replica, words: Given) -> None:
+    name, value, more = words.content
+    run.config.update(value)
+    run.config.update({"a": value}, b=more)
+    run.config.setdefaults(value)
+    run.config.lr = value
+    run.config["x"] = value
+    run.summary["best"] = value
+    run.summary.update(value, other=more)
+    run.name = value
+    assert isinstance(run.name, str)
+    assert isinstance(list(run.summary), list)
+    with result_guard():  # as a key of a dict it may fail before we see it
+        run.config[name] = value
+        run.summary[name] = value
+    before = replica.count()
+    run.log(sound=1.0)
+    assert replica.count() == before + 1
+
+
+class result_guard:  # noqa: N801
+    """Passes over what the key of a dict raises by itself."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> bool:
+        return kind is not None and issubclass(kind, (TypeError, Rude.Untold))
+
+
+START_WORDS = ("id", "resume", "group", "config", "notes", "nested", "server", "run_name", "entity")
+
+
+@examples(60, HealthCheck.function_scoped_fixture)
+@given(words=st.lists(nested, min_size=9, max_size=9).map(Given))
+def test_no_keyword_makes_a_start_raise(home: Path, words: Given) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("phalanx.tracking.folder_upload.LAST_S", 0.0)
+        run = tracking.start(**dict(zip(START_WORDS, words.content, strict=True)))
+        run.log(loss=1.0)
+        run.finish(exit_code=words.content[0], other=words.content[1])
+        while tracking.current() is not None:
+            tracking.finish()
+
+
+@examples(40, HealthCheck.function_scoped_fixture)
+@given(words=st.lists(nested, min_size=3, max_size=3).map(Given))
+def test_a_tracked_function_gets_and_returns_what_it_would(home: Path, words: Given) -> None:
+    @tracking.track(name=words.content[0], odd=words.content[1])
+    def same(*args: Any, **named: Any) -> Any:
+        return args, named
+
+    args, named = same(*words.content, a=words.content[0])
+    assert all(one is other for one, other in zip(args, words.content, strict=True))
+    assert named["a"] is words.content[0]
+    result = tracking.track(lambda: words.content[2])()
+    assert result is words.content[2]
+
+
 @examples(80, HealthCheck.function_scoped_fixture)
 @given(words=st.lists(nested, min_size=7, max_size=7).map(Given))
 def test_no_argument_makes_a_start_or_a_finish_raise(home: Path, words: Given) -> None:
@@ -200,6 +261,9 @@ def use_everything(step):
     tracking.histogram("h", [1.0, 2.0], step)
     tracking.table("t", ["a"], [[1]], step)
     tracking.dataset("d", uri="x")
+    tracking.alert("a", wait_duration=0)
+    tracking.points("p", [[1, 2]], step)
+    run.config.depth = step
 """
 
 
@@ -375,7 +439,7 @@ print("trained")
     run = only_run(tmp_path)
     assert run.points() == {"loss": [(1, 1.0)], "a": [(1, 1.0)], "b": [(1, 2.0)]}
     assert run.dropped()["Too many open files"] == 3
-    assert run.params() == {"lr": 0.1}
+    assert run.params() == {"lr": 0.1, "depth": 1}
 
 
 def test_an_environment_that_is_cleared(tmp_path: Path) -> None:

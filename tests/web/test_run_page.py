@@ -200,3 +200,33 @@ class TestOutputs:
         if outputs.count() and outputs.first.get_attribute("aria-expanded") == "false":
             outputs.first.click()
         self._choose(page, name)
+
+
+RECORDS = """
+from phalanx import tracking
+run = tracking.start()
+run.alert("Low <b>accuracy</b>", "below 0.1", level="WARN")
+run.image("picture", [[0, 255, 0], [255, 0, 255]], step=1, caption="dots")
+run.audio("voice", [0.0, 0.5, -0.5] * 100, sample_rate=8000)
+run.points("curve", [[0, 1], [0.5, 0.8], [1, 0]], columns=["recall", "precision"])
+run.table("confusion", {"true": [1, 2], "guess": ["<i>one</i>", "two"]})
+run.text("sample", "once upon a time")
+"""
+
+
+def test_what_training_recorded_is_shown(served: Served, window: Window) -> None:
+    (served.folder / "records.py").write_text(RECORDS)
+    run_id = served.ran("python3 records.py")
+    page = window.go(f"/runs/{run_id}")
+    alert = page.get_by_role("region", name="Alerts")
+    expect(alert).to_contain_text("Low <b>accuracy</b>")
+    expect(alert).to_contain_text("below 0.1")
+    page = window.go(f"/runs/{run_id}/media")
+    expect(page.locator(".media-image")).to_have_js_property("naturalWidth", 3)
+    expect(page.get_by_text("dots")).to_be_visible()
+    sound = page.locator("audio")
+    sound.evaluate("sound => { sound.preload = 'auto'; sound.load() }")
+    expect(sound).to_have_js_property("duration", 0.0375)  # the browser could read it: 300 of 8000 samples a second
+    expect(page.locator(".media-points circle")).to_have_count(3)
+    expect(page.get_by_role("cell", name="<i>one</i>")).to_be_visible()
+    expect(page.get_by_text("once upon a time")).to_be_visible()

@@ -22,9 +22,10 @@ from phalanx.atomic_files import draft_of
 
 _PACKAGE = Path(__file__).parent.parent
 _MODULES = (
-    *("__init__.py", "atomic_files.py", "ends.py", "frames.py", "locks.py", "naming.py", "placeholders.py"),
-    *("run_paths.py", "spool.py", "stored_plan.py", "uploads.py"),
+    *("__init__.py", "atomic_files.py", "ends.py", "locks.py", "naming.py", "placeholders.py"),
+    *("run_paths.py", "spool.py", "uploads.py"),
 )
+_MODULES_OF_AGENT = ("frames.py", "stored_plan.py")
 _MAIN = "import sys\nfrom phalanx.agent.__main__ import main\nsys.exit(main())\n"
 # If Phalanx is also installed in the training's environment, its other modules are found through the client's package.
 _REST = """
@@ -99,7 +100,8 @@ def _small(room: str) -> bytes:
 
 
 def _sources(room: str) -> list[Path]:
-    return [*(_PACKAGE / name for name in _MODULES), *sorted((_PACKAGE / room).rglob("*.py"))]
+    modules = (*_MODULES, *(_MODULES_OF_AGENT if room == "agent" else ()))
+    return [*(_PACKAGE / name for name in modules), *sorted((_PACKAGE / room).rglob("*.py"))]
 
 
 def _read(sources: list[Path]) -> dict[str, str]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from phalanx import extras
+from phalanx import extras, run_paths
 from phalanx.client.run_list import RunList
 from phalanx.errors import CallError
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from phalanx.store.records import Run as Record
     from phalanx.store.series.run_series import Bucket, RunSeries, Spread
     from phalanx.store.series.run_series import Series as Columns
+
+
+MEDIA = ("image", "audio", "video")  # events with a file
 
 
 class MetricLine:
@@ -71,6 +74,19 @@ class MetricLine:
 
     def __repr__(self) -> str:
         return f"<{self.metric} of {self.replica}: {len(self)} points>"
+
+
+class LoggedTable(NamedTuple):
+    """A table that training recorded."""
+
+    columns: tuple[str, ...]
+    rows: list[list[Any]]
+
+    def pandas(self) -> Any:
+        with extras.needed("pandas", "`pandas()`"):
+            import pandas as pd
+
+        return pd.DataFrame(self.rows, columns=list(self.columns))
 
 
 class RunReader:
@@ -153,6 +169,33 @@ class RunReader:
 
     def statuses(self) -> list[StatusChange]:
         return self._store.statuses(self._record.id)
+
+    def events(self, kind: str | None = None, name: str | None = None) -> list[dict[str, Any]]:
+        """What training recorded besides metrics, in the order of writing: texts, tables, images, alerts and so on. The
+        `file` of an image, sound or video is its path."""
+        from phalanx.home.tracked_events import read_events
+
+        found = list(read_events(self.folder, () if kind is None else (kind,), name))
+        for event in found:
+            if event.get("kind") in MEDIA and isinstance(event.get("path"), str):
+                attempt = self.folder / run_paths.attempt_folder(event["replica"], event["attempt"])
+                event["file"] = attempt / event["path"]
+        return found
+
+    def table(self, name: str, step: int | None = None) -> LoggedTable:
+        """The last table of that name, or the one at a step. Raises KeyError if there is none."""
+        found = [one for kind in ("table", "points") for one in self.events(kind, name)]
+        found = [event for event in found if step in (None, event.get("step"))]
+        if not found:
+            raise KeyError(
+                f"run {self._record.id} has no table {name!r}" + ("" if step is None else f" at step {step}")
+            )
+        return LoggedTable(tuple(found[-1]["columns"]), found[-1]["rows"])
+
+    def children(self) -> list[RunReader]:
+        """The runs that were started inside of this one."""
+        records = self._store.runs(f"parent:{self._record.id}", "created_at", limit=None)
+        return [RunReader(self._home, self._store, record) for record in records]
 
     def pandas(self) -> Any:
         """All points of all metrics and replicas as one data frame."""

@@ -56,7 +56,7 @@ class QueryMethods(RunLookup):
         return list(self.details(self._id(run)).artifacts)
 
     def events(self, run: str | Run, kind: str | None = None, name: str | None = None, limit: int = 1000) -> list[Any]:
-        """Tracked data other than metrics: texts, images, histograms, tables, datasets."""
+        """Tracked data other than metrics: texts, images, sound, histograms, tables, alerts, datasets."""
         path = joined("runs", self._id(run), "events")
         return list(self._wire.get(path, kind=kind, name=name, limit=limit)["events"])
 

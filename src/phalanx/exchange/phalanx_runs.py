@@ -26,7 +26,7 @@ from phalanx.formats.foreign_run import ImportLosses
 from phalanx.formats.safe_files import FileMissing, FileRefused
 from phalanx.home.home import Home
 from phalanx.home.run_folder import RunFolder, encode_run
-from phalanx.ingest import rebuild
+from phalanx.ingest import adoption
 from phalanx.spool import JSON, Reader, Record, Writer, split
 from phalanx.store import DONE, Run, StatusChange, Store
 from phalanx.store.statuses import Status
@@ -183,7 +183,7 @@ class PhalanxImporter:
             shutil.rmtree(draft, ignore_errors=True)  # there only when something failed
         run = self.home.run(run_id).read()
         assert run is not None
-        rebuild.index(self.home, self.store, run)
+        adoption.index(self.home, self.store, run)
         return _outcome("imported", own, project, run_id, counts)
 
     def _fill(self, draft: Path, own: PhalanxRun, losses: ImportLosses) -> Counter[str]:

@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
-from phalanx.artifacts.outputs import index_outputs, read_manifest
-from phalanx.ends import Cause, End
 from phalanx.errors import CallError
-from phalanx.home.attempts import ReplicaPhase, ReplicaState, read_ends
 from phalanx.home.home import Home, default_home
 from phalanx.home.lease import Lease
-from phalanx.home.run_folder import RunFolder
-from phalanx.ingest.adoption import add_to_store
-from phalanx.ingest.indexer import RunIndexer
-from phalanx.ingest.replica_rows import replica_record
-from phalanx.insight import autopsy
-from phalanx.insight.autopsy import FirstFailure
+from phalanx.ingest.adoption import index
 from phalanx.registry.registry import Registry
-from phalanx.store import Run, Store
-from phalanx.store.statuses import Status
-from phalanx.stored_plan import PlanDamaged, StoredPlan, read_plan
+from phalanx.store import Store
 
 
 def rebuild_store() -> int:
@@ -41,45 +30,3 @@ def rebuild_store() -> int:
     lease.release()
     lease.close()
     return len(folders)
-
-
-def index(home: Home, store: Store, run: Run) -> None:
-    """Rebuild the rows of a run from its folder."""
-    add_to_store(store, home.run(run.id), run)
-    _add_replicas(store, home.run(run.id), run)
-    _gather(home, store, run)
-    index_outputs(store, run.id, read_manifest(home.run(run.id).path))
-
-
-def _add_replicas(store: Store, folder: RunFolder, run: Run) -> None:
-    try:
-        plan = read_plan(folder.path)
-    except (OSError, PlanDamaged):
-        return
-    planned = plan.by_name
-    failed_attempts = {
-        change.attempt for change in folder.history() if change.status in (Status.WARNING, Status.FAILED)
-    }
-    for attempt in range(1, run.attempt + 1):
-        ends = read_ends(folder, attempt)
-        seen = {name: ReplicaState(ReplicaPhase.ENDED, end=end) for name, end in ends.items() if name in planned}
-        failed = _failure(plan, ends) if attempt in failed_attempts else None
-        again = run._replace(attempt=attempt)
-        store.put_replicas([replica_record(again, planned[name], observed, failed) for name, observed in seen.items()])
-        if failed is not None:
-            store.put_fact(run.id, "failure", failed.as_fact(attempt))
-
-
-def _failure(plan: StoredPlan, ends: Mapping[str, End]) -> FirstFailure | None:
-    """The first failure of an attempt that failed. Without any other, its agent was stopped from outside Phalanx."""
-    return autopsy.first_failure(plan, ends) or autopsy.first_failure(plan, ends, of=(Cause.STOPPED,))
-
-
-def _gather(home: Home, store: Store, run: Run) -> None:
-    """All data that its replicas tracked, in every attempt."""
-    for attempt in range(1, run.attempt + 1):
-        names = [name for name, _ in home.run(run.id).replica_folders(attempt)]
-        if names:
-            indexer = RunIndexer(home, store, run._replace(attempt=attempt), names, is_replay=True)
-            indexer.run_pass(is_over=True)
-            indexer.close()

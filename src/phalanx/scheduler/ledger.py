@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -61,6 +61,11 @@ class Ledger:
         except OSError as fault:
             raise RunUnreadable(f"its folder cannot be read: {fault.filename}: {fault.strerror or fault}") from None
         return run
+
+    def forget(self, run_ids: Iterable[str]) -> None:
+        """Read the history of these runs again: their clients may have continued them."""
+        for run_id in run_ids:
+            self.watched.pop(run_id, None)
 
     def attempt_folder(self, run: Run) -> AttemptFolder:
         names = tuple(replica.name for replica in self.watched[run.id].plan.replicas)

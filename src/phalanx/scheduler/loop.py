@@ -118,7 +118,9 @@ class Scheduler(Ledger):
 
     def _adopt(self) -> None:
         """Add rows for run folders without one: their submitter was killed in between."""
-        adopt_all(self.home, self.store, self.home.arrived())
+        arrived = self.home.arrived()
+        self.forget(arrived)
+        adopt_all(self.home, self.store, arrived)
         apply_requests(self.home, self.store)
         now = time.monotonic()
         changed = self.home.runs.stat().st_mtime_ns

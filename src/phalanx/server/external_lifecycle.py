@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from phalanx import run_paths
-from phalanx.atomic_files import make_private, write_atomic
+from phalanx.atomic_files import read_json
 from phalanx.ends import cause_of
 from phalanx.errors import disk_fault
 from phalanx.ingest import external_runs
 from phalanx.ingest.adoption import add_to_store
 from phalanx.server.context import Context
 from phalanx.server.http.responses import RequestError
-from phalanx.store import Run, StatusChange
+from phalanx.store import Run
 from phalanx.tracking import external_folder
 from phalanx.tracking.external_folder import BACKEND, REPLICA
 
@@ -30,9 +28,10 @@ LOOK_S = 0.005
 def create(
     here: Context, about: external_folder.Description, labels: Mapping[str, str], created_at: float | None, **more: Any
 ) -> Run:
-    """Create an external, active run and its row. `more`: its id, and its maximum silence. Raises CallError."""
+    """Create an external, active run and its row. `more`: its id, its maximum silence, and the session of its client.
+    Raises CallError."""
     run_id = more.get("run_id") or external_folder.new_id()
-    watcher = {"pid": 0, "started": 0, "boot": "", "host": "", "patience_s": more["patience_s"], "is_agent": False}
+    watcher = _watcher(more["patience_s"], more.get("session"))
     # A replica without a command has no process to wait for: this one names its source instead.
     about = about._replace(argv=(about.source,))
     try:
@@ -50,6 +49,26 @@ def create(
     if labels:
         here.store.put_labels(run.id, labels)
     return run
+
+
+def _watcher(patience_s: float, session: str | None = None) -> dict[str, Any]:
+    """`agent.json` of a process that cannot be seen from here. A session is one start of a client."""
+    watcher = {"pid": 0, "started": 0, "boot": "", "host": "", "patience_s": patience_s, "is_agent": False}
+    return watcher if session is None else {**watcher, "session": session}
+
+
+def attempt_of(here: Context, run: Run, session: str, *, may_resume: bool, patience_s: float) -> int:
+    """The attempt of a client's session: the one that it began before, or the next one. Raises RequestError."""
+    with here.run_writers.of(run.id):
+        run = here.find(run.id)
+        for attempt in range(run.attempt, 0, -1):
+            folder = here.home.run(run.id).path / run_paths.attempt_folder(REPLICA, attempt)
+            watcher = read_json(folder / run_paths.AGENT)
+            if isinstance(watcher, dict) and watcher.get("session") == session:
+                return attempt
+        if not may_resume:
+            raise RequestError(409, f"the run id `{run.id}` is already used", "continue it with `resume`: `allow`")
+        return _begin_attempt(here, check(run), _watcher(patience_s, session)).attempt
 
 
 def check(run: Run) -> Run:
@@ -95,17 +114,15 @@ def reopen(here: Context, run: Run) -> Run:
     """Continue a finished run as its next attempt. The caller must hold the run's writer."""
     if not run.is_done:
         return run
-    folder, attempt = here.home.run(run.id), run.attempt + 1
-    replica_folder = folder.path / run_paths.attempt_folder(REPLICA, attempt)
-    before = folder.path / run_paths.attempt_folder(REPLICA, run.attempt) / run_paths.AGENT
-    make_private(replica_folder, folder.path)
+    watcher = read_json(here.home.run(run.id).path / run_paths.attempt_folder(REPLICA, run.attempt) / run_paths.AGENT)
+    return _begin_attempt(here, run, watcher if isinstance(watcher, dict) else _watcher(86_400.0))
+
+
+def _begin_attempt(here: Context, run: Run, watcher: Mapping[str, Any]) -> Run:
+    folder = here.home.run(run.id)
     try:
-        watcher = json.loads(before.read_bytes())
-    except (OSError, ValueError):
-        watcher = {"pid": 0, "started": 0, "boot": "", "host": "", "patience_s": 86_400.0, "is_agent": False}
-    write_atomic(replica_folder / run_paths.AGENT, json.dumps(watcher).encode())
-    now, number = datetime.now(UTC), len(folder.history())
-    folder.append(StatusChange(run.id, number + 1, run.attempt, "resuming", "restarted by its client", now))
-    folder.append(StatusChange(run.id, number + 2, attempt, "running", "under way", now))
+        external_folder.begin_attempt(str(folder.path), "restarted by its client", watcher)
+    except (OSError, ValueError) as fault:
+        raise RequestError(507, f"run {run.id} cannot be continued: {fault}") from None
     add_to_store(here.store, folder, run)
     return here.find(run.id)

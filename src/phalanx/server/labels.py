@@ -2,6 +2,5 @@
 
 from __future__ import annotations
 
-PARENT = "phalanx.parent"  # on a run that was started by another run
 HIDDEN = "phalanx.mlflow."  # labels with this prefix are hidden from MLflow's clients
 DELETED = "phalanx.mlflow.deleted"

@@ -5,7 +5,7 @@ or `%part%` (search, ignoring case); `~` before any of these negates it. Double 
 `""` for one quote. `metric.NAME` is the last value of a metric, `min.NAME` and `max.NAME` its smallest and largest
 finite ones. Times are UTC and cover the whole unit: `2026-01-01` the day, `2026-01-01 10:30` the minute.
 
-Reads runs, tags, params and summaries. SQL is built only from constants of this file; user input is passed as
+Reads runs, tags, labels, params and summaries. SQL is built only from constants of this file; user input is passed as
 parameters.
 """
 
@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
+from phalanx.naming import PARENT
 from phalanx.store.records import microseconds
 
 TEXTS = (
@@ -31,7 +32,7 @@ TIMES = ("created_at", "updated_at", "started_at", "finished_at")
 NUMBERS = ("attempt", "priority")
 METRICS = {"metric": "value", "metrics": "value", "min": "min", "max": "max"}  # what of a metric: see its summary
 PARAMS = ("params", "declarations")
-FIELDS = (*TEXTS, "tags", *TIMES, *NUMBERS, "params.NAME", "metric.NAME", "min.NAME", "max.NAME")
+FIELDS = (*TEXTS, "tags", "parent", *TIMES, *NUMBERS, "params.NAME", "metric.NAME", "min.NAME", "max.NAME")
 ALWAYS_SET = ("id", "status", "project", "kind", "backend", "user", "created_at", "updated_at", *NUMBERS)
 
 LONGEST = 10_000
@@ -110,8 +111,8 @@ def order(sort: str) -> SortKey:
         kind, column, of = _field(piece)
     except _Wrong as wrong:
         raise CallError(f"cannot sort by `{_short(name)}`: {wrong.message}") from None
-    if kind == "tags":
-        raise CallError("cannot sort by `tags`: a run has many")
+    if kind in ("tags", "parent"):
+        raise CallError(f"cannot sort by `{kind}`")
     nothing, tie = Clause(""), ", runs.created_at DESC, runs.key DESC"
     if kind == "metric":
         join = Clause(" LEFT JOIN summaries s ON s.run_key = runs.key AND s.metric = ?", (column,))
@@ -154,7 +155,13 @@ def _field(piece: _Piece) -> tuple[str, str, str]:
     head, dot, rest = name.partition(".")
     if dot and rest and head in (*METRICS, *PARAMS):
         return ("metric" if head in METRICS else "param"), _Piece(rest, 0).plain, METRICS.get(head, "")
-    for kind, names in (("text", TEXTS), ("time", TIMES), ("number", NUMBERS), ("tags", ("tags",))):
+    for kind, names in (
+        ("text", TEXTS),
+        ("time", TIMES),
+        ("number", NUMBERS),
+        ("tags", ("tags",)),
+        ("parent", ("parent",)),
+    ):
         if name in names:
             return kind, f'runs."{name}"', ""
     if name in (*METRICS, *PARAMS):
@@ -165,7 +172,7 @@ def _field(piece: _Piece) -> tuple[str, str, str]:
 def _did_you_mean(head: str, rest: str) -> str:
     from difflib import get_close_matches
 
-    known = (*METRICS, *PARAMS) if rest else (*TEXTS, *TIMES, *NUMBERS, "tags")
+    known = (*METRICS, *PARAMS) if rest else (*TEXTS, *TIMES, *NUMBERS, "tags", "parent")
     near = get_close_matches(head[:80].casefold(), known, n=1)
     return f"; did you mean `{near[0]}{rest}`?" if near else "."
 
@@ -217,6 +224,11 @@ def _searched(column: str, value: _Piece, lower: str) -> Clause | None:
 def _tag(_: str, piece: _Piece, lower: str) -> Clause:
     found = _text("tag", piece, lower)
     return Clause(f"runs.key IN (SELECT run_key FROM tags WHERE {found.sql})", found.args)
+
+
+def _parent(_: str, piece: _Piece, lower: str) -> Clause:
+    found = _text("text", piece, lower)
+    return Clause(f"runs.key IN (SELECT run_key FROM labels WHERE name = ? AND {found.sql})", (PARENT, *found.args))
 
 
 def number(text: str) -> float | None:
@@ -304,5 +316,6 @@ _CONDITIONS: dict[str, Callable[[str, _Piece, str], Clause]] = {
     "time": _time,
     "number": _number,
     "tags": _tag,
+    "parent": _parent,
     "param": _param,
 }

@@ -13,15 +13,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
-from phalanx.atomic_files import write_atomic
+from phalanx.atomic_files import read_json, write_atomic
 from phalanx.ends import Cause, End
-from phalanx.spool import Writer
+from phalanx.spool import Writer, read
 
 REPLICA = "master-0"
 BACKEND = "outside"  # of runs not started by Phalanx
 BEAT_S = 10.0  # interval of the heartbeat of a tracked process
 PATIENCE_S = 120.0  # longest silence, for observers that cannot check the process
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # 32 characters without lookalikes
+_ID_SIGNS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
 class Description(NamedTuple):
@@ -35,10 +36,22 @@ class Description(NamedTuple):
     user: str | None = None
     source: str = "tracking"  # what made it
     argv: tuple[str, ...] = ()
+    group: str | None = None
 
 
 def new_id() -> str:
     return "".join(_ALPHABET[byte % 32] for byte in os.urandom(10))
+
+
+def valid_id(text: str) -> str:
+    """The id, or one made from it that every home and server accepts: the same text always gives the same id."""
+    is_valid = 4 <= len(text) <= 64 and text[0] != "-" and all(sign in _ID_SIGNS for sign in text)
+    if is_valid:
+        return text
+    import hashlib
+
+    plain = "".join(sign if sign in _ID_SIGNS else "-" for sign in text.lower()[:48]).strip("-")
+    return f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:10]}".lstrip("-")
 
 
 def default_home() -> str:
@@ -50,23 +63,31 @@ def attempt_folder(run_folder: str, replica: str = REPLICA, attempt: int = 1) ->
     return os.path.join(run_folder, run_paths.attempt_folder(replica, attempt))
 
 
-def create(
+def run_id_of(attempt: str) -> str:
+    """The id of the run to which the folder of an attempt belongs."""
+    return os.path.basename(os.path.dirname(os.path.dirname(os.path.dirname(attempt)))).partition(".")[0]
+
+
+def create(  # noqa: PLR0913 - the parts of a run's folder
     home: str,
     about: Description,
     run_id: str | None = None,
     created_at: float | None = None,
     watcher: Mapping[str, Any] | None = None,
+    *,
+    folder_name: str | None = None,
 ) -> str:
     """Create a running run and return its folder, atomically. `watcher`: how to check that it is still running; this
-    process by default. Raises OSError."""
+    process by default. `folder_name`: if it is not the id. Raises OSError."""
     run_id = run_id or new_id()
+    folder_name = folder_name or run_id
     now = time.time() if created_at is None else created_at
     runs = os.path.join(home, "runs")
     arrivals = os.path.join(home, "arrivals")
     for folder in (runs, arrivals):
         make_private(folder)
-    draft = os.path.join(runs, f".{run_id}")
-    final = os.path.join(runs, run_id)
+    draft = os.path.join(runs, f".{folder_name}")
+    final = os.path.join(runs, folder_name)
     if os.path.exists(final):
         raise FileExistsError(f"run {run_id} already exists")
     os.mkdir(draft, 0o700)
@@ -76,24 +97,113 @@ def create(
         make_private(attempt_folder(draft))
         os.mkdir(os.path.join(draft, run_paths.OUTPUTS), 0o700)
         write_json(os.path.join(attempt_folder(draft), run_paths.AGENT), dict(watcher or this_process()))
-        history = Writer(os.path.join(draft, run_paths.HISTORY))
-        try:
-            for number, status, reason in ((1, "created", about.source), (2, "running", "under way")):
-                change = {"number": number, "attempt": number - 1, "status": status, "reason": reason, "at": now}
-                history.append_json({"run_id": None, **change})
-        finally:
-            history.close()
+        _append_history(draft, [(1, 0, "created", about.source), (2, 1, "running", "under way")], now)
         os.rename(draft, final)
     finally:
         if os.path.isdir(draft):  # something failed
             import shutil
 
             shutil.rmtree(draft, ignore_errors=True)
-    try:
-        touch(os.path.join(arrivals, run_id))
-    except OSError:
-        pass  # the scheduler finds it a little later
+    announce(final)
     return final
+
+
+def announce(run_folder: str) -> None:
+    """Ask the scheduler to read the history of a run."""
+    home = os.path.dirname(os.path.dirname(run_folder))
+    try:
+        touch(os.path.join(home, "arrivals", os.path.basename(run_folder)))
+    except OSError:
+        pass  # the scheduler finds a new run a little later
+
+
+def _append_history(run_folder: str, changes: Iterable[tuple[int, int, str, str]], at: float) -> None:
+    history = Writer(os.path.join(run_folder, run_paths.HISTORY))
+    try:
+        for number, attempt, status, reason in changes:
+            change = {"number": number, "attempt": attempt, "status": status, "reason": reason, "at": at}
+            history.append_json({"run_id": None, **change})
+    finally:
+        history.close()
+
+
+def _history(run_folder: str) -> list[dict[str, Any]]:
+    """The status changes that count: of several with one number, the first."""
+    found: list[dict[str, Any]] = []
+    for record in read(os.path.join(run_folder, run_paths.HISTORY)):
+        change = record.data()
+        if change["number"] == len(found) + 1:
+            found.append(change)
+    return found
+
+
+def begin_attempt(run_folder: str, reason: str, watcher: Mapping[str, Any] | None = None) -> int:
+    """Continue such a run as its next attempt, also if its process was killed. Returns the number of the attempt.
+    Raises OSError, and ValueError if the folder is not that of such a run."""
+    with open(os.path.join(run_folder, run_paths.RUN), "rb") as stream:
+        if json.load(stream).get("backend") != BACKEND:
+            raise ValueError("it was started by Phalanx: continue it with `phalanx resume`")
+    while True:
+        history = _history(run_folder)
+        if not history:
+            raise ValueError("its history cannot be read")
+        last = int(history[-1]["attempt"])
+        attempt = _new_attempt(run_folder, last + 1, dict(watcher or this_process()))
+        if last:
+            write_end(attempt_folder(run_folder, attempt=last), Cause.LOST, "its process ended without a word", None)
+        _forget(os.path.join(run_folder, run_paths.STOP))
+        number, now = len(history) + 1, time.time()
+        changes = [(number, last, "resuming", reason), (number + 1, attempt, "running", "under way")]
+        _append_history(run_folder, changes, now)
+        if any(change["attempt"] == attempt for change in _history(run_folder)):  # no other writer was faster
+            announce(run_folder)
+            return attempt
+
+
+def _new_attempt(run_folder: str, attempt: int, watcher: Mapping[str, Any]) -> int:
+    """A new folder, which no other process uses, and its number."""
+    while True:
+        folder = attempt_folder(run_folder, attempt=attempt)
+        make_private(os.path.dirname(folder))
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            attempt += 1
+            continue
+        write_json(os.path.join(folder, run_paths.AGENT), watcher)
+        return attempt
+
+
+def _forget(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def is_running_here(run_folder: str) -> bool:
+    """Whether the newest attempt is that of a living process of this machine."""
+    try:
+        folder = attempt_folder(run_folder, attempt=int(_history(run_folder)[-1]["attempt"]))
+        watcher = read_json(os.path.join(folder, run_paths.AGENT))
+        return not os.path.exists(os.path.join(folder, run_paths.END)) and _is_alive(watcher)
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+
+
+def _is_alive(process: Mapping[str, Any]) -> bool:
+    """Whether a process that recorded itself lives on this machine. Raises LookupError, TypeError, ValueError."""
+    is_here = process["boot"] == _boot_id() and bool(process["pid"])
+    return is_here and _started(int(process["pid"])) == process["started"]
+
+
+def server_of(run_folder: str) -> str | None:
+    """The address of the server that runs on this machine over the home of a run."""
+    server = read_json(os.path.join(os.path.dirname(os.path.dirname(run_folder)), "server.json"))
+    try:
+        return str(server["url"]) if _is_alive(server) else None
+    except (LookupError, TypeError, ValueError):
+        return None
 
 
 def _run_document(run_id: str, about: Description, now: float) -> dict[str, Any]:
@@ -116,7 +226,7 @@ def _run_document(run_id: str, about: Description, now: float) -> dict[str, Any]
         "finished_at": None,
         "original": None,
         "cloning": None,
-        "group": None,
+        "group": about.group,
         "commit": None,
         "tags": list(about.tags),
         "params": dict(about.params),
@@ -151,10 +261,10 @@ def this_process() -> dict[str, Any]:
     }
 
 
-def _started() -> int:
-    """When this process started, in kernel ticks since boot: pids are reused."""
+def _started(pid: int | None = None) -> int:
+    """When a process, or this one, started, in kernel ticks since boot: pids are reused. 0: it is unknown."""
     try:
-        with open("/proc/self/stat", "rb") as stream:
+        with open(f"/proc/{pid or 'self'}/stat", "rb") as stream:
             return int(stream.read().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return 0
@@ -179,6 +289,7 @@ def write_end(folder: str, cause: Cause, message: str, started_at: float | None,
         None,
         message,
         replica=REPLICA,
+        attempt=run_paths.attempt_number(os.path.basename(folder)) or 1,
         started_at=started_at,
         ended_at=time.time() if at is None else at,
         host=os.uname().nodename,

@@ -20,6 +20,7 @@ from phalanx.atomic_files import write_atomic
 from phalanx.ends import read_end, status_of
 from phalanx.tracking.external_folder import REPLICA, attempt_folder
 from phalanx.tracking.recorder import warn
+from phalanx.tracking.run_request import MUST, NEVER
 from phalanx.tracking.values import error_text
 from phalanx.uploads import (
     FOREIGN,
@@ -41,13 +42,15 @@ AWAY_S = 2.0  # the same while nothing answers: `phalanx sync` sends the run lat
 BEAT_S = 10.0
 GROWING = (".points", ".events")
 ATTEMPT = run_paths.attempt_folder(REPLICA, 1)
+OUTBOX = "outbox"  # the folder of a home for runs that a server is to get
 
 
 class FolderUploader:
     def __init__(self, server: str, token: str, run_folder: str) -> None:
         self.post = Uploader(server, token, TIMEOUT_S, PIECE)
         self.run_folder = run_folder
-        self.run_id = os.path.basename(run_folder)
+        self.run_id = os.path.basename(run_folder).partition(".")[0]
+        self.attempt = 1  # on the server
         self.is_known = False
         self.trouble = ""
         self.is_refused = False  # the error is permanent
@@ -56,6 +59,10 @@ class FolderUploader:
         self.beaten = 0.0
         self.stopped = threading.Event()
         self.thread: threading.Thread | None = None
+
+    @property
+    def page(self) -> str:
+        return f"{self.post.server}/runs/{self.run_id}"
 
     def start(self) -> None:
         """Send in the background. The folder says where to, for `phalanx sync`."""
@@ -125,15 +132,33 @@ class FolderUploader:
         return True
 
     def _introduce(self) -> None:
-        if not self.is_known:
-            with open(os.path.join(self.run_folder, run_paths.RUN), "rb") as stream:
-                run = json.load(stream)
-            wanted = ("id", "project", "name", "description", "tags", "params", "user", "created_at")
-            about = json.dumps({name: run.get(name) for name in wanted}).encode()
-            if self._call("/api/v1/runs", about).get("id") != self.run_id:
-                raise UploadUnavailable(f"{self.post.server} {FOREIGN}")
-            self.is_known = True
-            self.post.timeout_s = TIMEOUT_S
+        """Create the run on the server, or continue the one with its id: the server answers which attempt this is."""
+        if self.is_known:
+            return None
+        with open(os.path.join(self.run_folder, run_paths.RUN), "rb") as stream:
+            run = json.load(stream)
+        with open(os.path.join(attempt_folder(self.run_folder), run_paths.AGENT), "rb") as stream:
+            watcher = json.load(stream)
+        session, resume = watcher.get("session"), watcher.get("resume")
+        fields = ("project", "name", "description", "tags", "params", "user", "created_at", "group")
+        about = {**{name: run.get(name) for name in fields}, "session": session, "resume": resume or NEVER}
+        try:
+            answer = self._call("/api/v1/runs", json.dumps({"id": self.run_id, **about}).encode())
+        except UploadRefused as fault:
+            if resume != NEVER or fault.code != 409 or self.run_id == session:
+                raise
+            warn(f"run {self.run_id} exists and resume is `never`; this is run {session}")
+            self.run_id = session
+            return self._introduce()
+        if answer.get("id") != self.run_id:
+            raise UploadUnavailable(f"{self.post.server} {FOREIGN}")
+        attempt = answer.get("attempt")
+        self.attempt = attempt if isinstance(attempt, int) and attempt > 0 else 1
+        self.is_known = True
+        self.post.timeout_s = TIMEOUT_S
+        if resume == MUST and self.attempt == 1:
+            warn(f"there was no run {self.run_id} to resume on {self.post.server}; it is started now")
+        return None
 
     def _beat(self) -> None:
         if time.monotonic() - self.beaten > BEAT_S:
@@ -145,6 +170,7 @@ class FolderUploader:
         words: dict[str, Any] = {"status": "failed", "reason": "its process ended without a word", "at": None}
         if end is not None:
             words = {"status": status_of(end.cause), "reason": end.message, "at": end.ended_at}
+        words["attempt"] = self.attempt
         try:
             self._call(f"/api/v1/runs/{self.run_id}/finish", json.dumps(words).encode())
         except (UploadRefused, UploadUnavailable) as fault:
@@ -167,6 +193,8 @@ class FolderUploader:
 
     def _send(self, path: str, inside: str) -> None:
         is_growing = inside.endswith(GROWING) and os.path.dirname(inside) == ATTEMPT
+        if inside.startswith(f"{ATTEMPT}/"):
+            inside = f"{run_paths.attempt_folder(REPLICA, self.attempt)}{inside[len(ATTEMPT) :]}"
         address = f"/api/v1/runs/{self.run_id}/files/{inside}"
         self.post.send(path, address, is_growing=is_growing, between=self._beat)
 

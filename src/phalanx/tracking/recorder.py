@@ -42,6 +42,7 @@ _SINGLE_RECORD_SIZE = _HEAD_SIZE + _SINGLE_SIZE
 HALF = "a record was only partly written to disk"
 GONE = "the files of the run were removed while it ran"
 SENDING = ("commit", "sync")  # of wandb.log: when a value is sent; here, each call is one record
+_noted: set[tuple[str, str]] = set()  # calls and arguments
 _away: deque[tuple[float, int]] = deque()  # since when, and which descriptors; they belong to the process, not to a run
 
 
@@ -82,6 +83,10 @@ class Recorder:
         self._is_sending_said = False
         self._heartbeat: Heartbeat | None = None
 
+    @property
+    def run_folder(self) -> str:
+        return os.path.dirname(os.path.dirname(os.path.dirname(self.folder)))
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled to another process, it becomes that one's part of the same run."""
         about = (self.id, self.project, self.folder, self.outputs, self.rank)
@@ -109,6 +114,9 @@ class Recorder:
                     return None
                 self._heartbeat = heartbeat
             return self._heartbeat
+
+    def mark_environment(self) -> None:
+        """Let child processes find the run. Those of a managed run already do."""
 
     # points --------------------------------------------------------------------------------------------------------
 
@@ -303,6 +311,28 @@ class Recorder:
                 self._events = events
             return self._events
 
+    def _ignore(self, call: str, others: Mapping[str, Any], known: tuple[str, ...]) -> None:
+        """Note arguments that a call does not have: they must not end the training."""
+        for word in others:
+            note_keyword(call, word, known)
+
+    def lost(self, what: str, fault: BaseException) -> None:
+        """Count something that could not be recorded."""
+        self._drop(f"{what}: {error_text(fault)}")
+
+    def has_logged(self, name: str) -> bool:
+        return name in self._numbers
+
+    def point_files(self) -> list[str]:
+        """The files that this process has written."""
+        own = f"client-{os.getpid()}"
+        names = os.listdir(self.folder) if os.path.isdir(self.folder) else []
+        return [
+            os.path.join(self.folder, name)
+            for name in sorted(names)
+            if name.endswith(".points") and name.startswith((f"{own}.", f"{own}-"))
+        ]
+
     def _drop(self, why: str, points: int = 1) -> None:
         """Count a lost value; report the first of each kind, up to a limit."""
         if self.is_nowhere:
@@ -346,6 +376,13 @@ def _put_away(descriptor: int) -> None:
     os.dup2(nowhere, descriptor, inheritable=False)
     os.close(nowhere)
     _away.append((now, descriptor))
+
+
+def note_keyword(call: str, word: str, known: tuple[str, ...]) -> None:
+    """Report an unknown argument, once: it must not end a training, as a TypeError would."""
+    if (call, word) not in _noted:
+        _noted.add((call, word))
+        warn(f"{call}() ignores the argument `{conversion.clean(word)[:100]}`; it has {', '.join(known)}")
 
 
 def warn(text: str) -> None:

@@ -4,30 +4,101 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 from phalanx import run_paths
 from phalanx.ends import cause_of
 from phalanx.tracking import external_folder, saved_files
 from phalanx.tracking import values as conversion
-from phalanx.tracking.recorder import Recorder, warn
-from phalanx.tracking.values import NotANumber, error_text, guarded, named_fault, short_name
+from phalanx.tracking.environment_marks import MARKS
+from phalanx.tracking.media import Media
+from phalanx.tracking.recorder import warn
+from phalanx.tracking.run_config import RunConfig, RunSummary, launch_name, launch_params
+from phalanx.tracking.values import error_text, guarded, named_fault, short_name
 
 PROGRESS_S = 1.0  # at most one line of progress in this time
 MOST_PARAMS = 20_000  # in one call
 MOST_PARAMS_SIZE = 8 << 20  # characters
-MOST_ROWS = 100_000
-LARGEST_TABLE = 12 << 20
+LEVELS = ("INFO", "WARN", "ERROR")
 DESCRIBED = ("name", "description", "framework", "commit")
 
 
-class TrackedRun(Recorder):
-    """See `phalanx.tracking.start`. `log` and its helpers are in the recorder."""
+HERE: ContextVar[TrackedRun | None] = ContextVar("phalanx_run", default=None)  # see `current_run`
+
+
+class TrackedRun(Media):
+    """See `phalanx.tracking.start`. `log` and its helpers are in the recorder, images, texts and tables in `Media`."""
+
+    resumed = False  # continues a run that was there before
+
+    def __init__(self, *about: Any, **options: Any) -> None:
+        super().__init__(*about, **options)
+        self.parent: TrackedRun | None = None  # the run that this one was started in
+        self.starter: tuple[int, Any] = (0, None)  # the thread and task that started it
+        self.is_entered = False  # the caller is in its `with` block
+        self.is_called = False  # it is the run of a call of a tracked function
+        self._name: str | None = None
+        self._params: dict[Any, Any] = {}  # as they were given
+        self._config: RunConfig | None = None
+        self._summary: RunSummary | None = None
+        self._around: TrackedRun | None = None  # the run of the context of its `with` block
+        self._alerted: dict[str, float] = {}  # when each alert may be repeated
+
+    @property
+    def name(self) -> str:
+        """The name that was given; otherwise the id."""
+        if self._name is None and self._is_launched:
+            self._name = launch_name(self.run_folder)
+        return self._name or self.id
+
+    @name.setter
+    def name(self, name: Any) -> None:
+        self.describe(name=name)
+
+    @property
+    def _is_launched(self) -> bool:
+        """Whether Phalanx started it, so that it has a file."""
+        return self.is_managed and "PHALANX_OUTSIDE" not in MARKS.environment()
+
+    def set_name(self, name: str | None) -> None:
+        """For a name that is recorded already."""
+        self._name = name
+
+    @property
+    def url(self) -> str | None:
+        """The page of the run, if it is stored on a server, or one runs over its home."""
+        if not self.id:
+            return None
+        server = os.environ.get("PHALANX_SERVER") if self.is_managed else None
+        server = server or external_folder.server_of(self.run_folder)
+        return f"{server.rstrip('/')}/runs/{self.id}" if server else None
+
+    @property
+    def config(self) -> RunConfig:
+        """The params, also those of the run's file: `run.config.lr`, `run.config["lr"] = 0.1`. Reading one that does
+        not exist raises, as for a dict; writing never does."""
+        if self._config is None:
+            launched = launch_params() if self._is_launched else {}
+            self._params = {**launched, **self._params}
+            self._config = RunConfig(self.params, self._params)
+        return self._config
+
+    @property
+    def summary(self) -> RunSummary:
+        """Final values: `run.summary["best"] = 0.93`. Reading gives those, or the last value that was logged."""
+        if self._summary is None:
+            self._summary = RunSummary(self)
+        return self._summary
 
     def params(self, given: Any = None, /, **values: Any) -> None:
         """Record params: numbers, strings, lists; nested mappings become `a.b`. Also `params(args)`."""
-        self.note("params", lambda: {"values": self._fitting({**conversion.params_of(given), **values})})
+        with guarded(partial(self.lost, "params")):
+            merged = {**conversion.params_of(given), **values}
+            self._params.update(merged)
+            self.note("params", lambda: {"values": self._fitting(merged)})
 
     def _fitting(self, params: Mapping[Any, Any]) -> dict[str, Any]:
         """The params that can be recorded, up to the limits."""
@@ -65,7 +136,14 @@ class TrackedRun(Recorder):
         for name in sorted(set(values) - set(DESCRIBED)):
             self._drop(f"describe: unknown field `{name[:100]}`; known are {', '.join(DESCRIBED)}")
         described = {name: value for name, value in values.items() if name in DESCRIBED and value is not None}
-        self.note("describe", lambda: {name: conversion.short_text(str(value)) for name, value in described.items()})
+
+        def note() -> dict[str, Any]:
+            texts = {name: conversion.short_text(str(value)) for name, value in described.items()}
+            self._name = texts.get("name", self._name)
+            return texts
+
+        if described:
+            self.note("describe", note)
 
     def progress(self, done: float, total: float | None = None, label: str | None = None) -> None:
         """Report the progress of the training, from which the remaining time is estimated."""
@@ -150,72 +228,36 @@ class TrackedRun(Recorder):
 
         self.note("dataset", note)
 
-    def text(self, name: str, text: Any, step: int | None = None) -> None:
-        self.note("text", lambda: {**self._about(name, step), "text": conversion.short_text(str(text))})
-
-    def _about(self, name: Any, step: Any) -> dict[str, Any]:
-        return {"name": short_name(conversion.clean(str(name))), "step": self._step(step)}
-
-    def image(self, name: str, image: Any, step: int | None = None, caption: str | None = None) -> None:
-        """Record an image: the path of a file, or an object that can `save` itself as PNG."""
+    def alert(self, title: Any, text: Any = "", level: Any = "INFO", wait_duration: Any = 60, **others: Any) -> None:
+        """Record something that a person should see: `phalanx events`, `phalanx show` and the page show it. One with
+        the same title is recorded again only after `wait_duration` seconds. Levels are INFO, WARN and ERROR."""
 
         def note() -> dict[str, Any]:
-            is_path = isinstance(image, (str, os.PathLike))
-            ending = os.path.splitext(os.fsdecode(image))[1].lower()[:10] if is_path else ".png"
-            # A pid may have been used before in this folder.
-            stamp = f"{os.getpid()}-{int(self._started_at * 1000):x}-{next(self._copies)}"
-            inside = f"media/{stamp}{ending if ending[1:].isalnum() else ''}"
-            target = os.path.join(self.folder, inside)
-            if is_path:
-                saved_files.copy_file(os.fsdecode(image), target)
-            else:
-                saved_files.save_file(image.save, target, ".png")
-            words = None if caption is None else conversion.short_text(str(caption))
-            return {**self._about(name, step), "path": inside, "caption": words}
+            self._ignore("alert", others, ("title", "text", "level", "wait_duration"))
+            word = str(getattr(level, "value", level)).upper()
+            words = {"title": short_name(conversion.clean(str(title))), "text": conversion.short_text(str(text))}
+            return {**words, "level": word if word in LEVELS else "WARN" if word == "WARNING" else "INFO"}
 
-        self.note("image", note)
-
-    def histogram(
-        self,
-        name: str,
-        values: Any = None,
-        step: int | None = None,
-        edges: Iterable[float] | None = None,
-        counts: Iterable[int] | None = None,
-    ) -> None:
-        """Record the distribution of values; or given edges and counts."""
-
-        def note() -> dict[str, Any]:
-            if edges is not None and counts is not None:
-                bounds, many, odd = conversion.numbers_of(edges), [int(n) for n in conversion.numbers_of(counts)], 0
-                if len(bounds) != len(many) + 1:
-                    raise NotANumber(f"{len(many)} counts need {len(many) + 1} edges, not {len(bounds)}")
-            else:
-                bounds, many, odd = conversion.histogram(values)
-            return {**self._about(name, step), "edges": bounds, "counts": many, "odd": odd}
-
-        self.note("histogram", note)
-
-    def table(self, name: str, columns: Sequence[Any], rows: Iterable[Sequence[Any]], step: int | None = None) -> None:
-        def note() -> dict[str, Any]:
-            listed = [list(row) for row in conversion.some_of(rows, MOST_ROWS)]
-            return {
-                **self._about(name, step),
-                "columns": [conversion.short_text(str(column)) for column in columns],
-                "rows": conversion.as_json(listed, LARGEST_TABLE),
-            }
-
-        self.note("table", note)
+        with guarded(partial(self.lost, "alert")):
+            key, now = str(title), time.monotonic()
+            wait_s = float(getattr(wait_duration, "total_seconds", lambda: wait_duration)())
+            if key in self._alerted and now < self._alerted[key]:
+                return
+            self._alerted[key] = now + wait_s
+            self.note("alert", note)
 
     def _copy(self, below: str, source: str, name: str) -> saved_files.CopiedFile:
-        run_folder = os.path.dirname(os.path.dirname(os.path.dirname(self.folder)))
-        return saved_files.copy_into(run_folder, below, source, name)
+        return saved_files.copy_into(self.run_folder, below, source, name)
 
-    def finish(self, status: str = "succeeded", reason: str = "") -> None:
-        """Finish. Inside of a run started by Phalanx this ends the tracking, not the run."""
+    def finish(self, status: str = "succeeded", reason: str = "", *, exit_code: Any = None, **others: Any) -> None:
+        """Finish. Inside of a run started by Phalanx this ends the tracking, not the run. With an `exit_code` other
+        than 0 it failed."""
+        self._ignore("finish", others, ("status", "reason", "exit_code"))
         if self.is_finished or self.is_nowhere:
             return
         status, reason = _text(status).lower(), _text(reason)
+        if exit_code is not None and _text(exit_code) != "0":
+            status, reason = "failed", reason or f"exit code {_text(exit_code)}"
         missing = self._heartbeat.finish() if self._heartbeat is not None else 0
         if missing:
             self._drop("values that were not computed in time", missing)
@@ -239,6 +281,10 @@ class TrackedRun(Recorder):
         except OSError as fault:
             warn(f"the end of the run could not be recorded: {error_text(fault)}")
 
+    def after_fork(self) -> None:
+        super().after_fork()
+        self.is_entered = False
+
     def finish_after(self, fault: BaseException | None) -> None:
         """Finish after an exception, or after None for success."""
         self.finish(*ending(fault))
@@ -248,10 +294,17 @@ class TrackedRun(Recorder):
         self.finish()
 
     def __enter__(self) -> TrackedRun:
+        """Inside the block, calls of the module belong to this run, and new runs are its children."""
+        self._around = HERE.get()
+        HERE.set(self)
+        self.is_entered = True
         return self
 
     def __exit__(self, _: Any, fault: Any, __: Any) -> None:
+        self.is_entered = False
         self.finish_after(fault)
+        if self._around is not self:
+            HERE.set(self._around)
 
 
 def ending(fault: BaseException | None) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-/** Logged images, histograms, tables and texts, with a slider over their steps. */
+/** Logged images, sounds, videos, points, histograms, tables and texts, with a slider over their steps. */
 
 import "./chartGrid.css";
 import "./MediaTab.css";
@@ -9,36 +9,30 @@ import { num, number, value } from "../format";
 import { useParam } from "../router";
 import { EmptyState, ErrorMessage, Spinner } from "../ui";
 import { matcher } from "./chartLines";
-import { bars, groupMedia, type MediaEvent, type MediaKind, type MediaSeries } from "./media";
+import { bars, dots, groupMedia, MEDIA_KINDS, type MediaEvent, type MediaSeries } from "./media";
 import { pathPart } from "./outputs";
 import type { RunContext } from "./runContext";
 
-const MAX = 2000;
+const MAX = 8000;
+const MAX_DOTS = 2000;
 
 type MediaEvents = { count: number; events: MediaEvent[] };
 
 export default function MediaTab({ context }: { context: RunContext }): ReactNode {
   const [filter, setFilter] = useParam("filter");
-  const [images, histograms, tables, texts] = [
-    useMediaEvents(context, "image"),
-    useMediaEvents(context, "histogram"),
-    useMediaEvents(context, "table"),
-    useMediaEvents(context, "text"),
-  ];
-  const all = [images, histograms, tables, texts];
-  // biome-ignore lint/correctness/useExhaustiveDependencies: only the data of the responses
-  const found = useMemo(
-    () => groupMedia([images, histograms, tables, texts].flatMap(({ data }) => data?.events ?? [])),
-    [images.data, histograms.data, tables.data, texts.data],
+  const { run, isLive } = context;
+  const { data, error, reload } = useResource<MediaEvents>(
+    apiPath`/runs/${run.id}/events` + queryString({ kind: MEDIA_KINDS.join(","), limit: MAX }),
+    { pollMs: isLive ? 10_000 : undefined },
   );
-  const failed = all.find((one) => one.error && !one.data);
-  if (failed) return <ErrorMessage error={failed.error} retry={failed.reload} />;
-  if (all.some((one) => !one.data)) return <Spinner />;
+  const found = useMemo(() => groupMedia(data?.events ?? []), [data]);
+  if (error && !data) return <ErrorMessage error={error} retry={reload} />;
+  if (!data) return <Spinner />;
   if (!found.length) {
     return (
       <EmptyState title="No images, tables, texts or histograms">
-        Log them with <code>phalanx.tracking.image("samples", "samples.png", step=10)</code>, <code>table</code>,{" "}
-        <code>text</code> or <code>histogram</code>.
+        Log them with <code>phalanx.tracking.image("samples", image, step=10)</code>, <code>audio</code>,{" "}
+        <code>video</code>, <code>points</code>, <code>histogram</code>, <code>table</code> or <code>text</code>.
       </EmptyState>
     );
   }
@@ -69,12 +63,6 @@ export default function MediaTab({ context }: { context: RunContext }): ReactNod
       </div>
     </>
   );
-}
-
-function useMediaEvents({ run, isLive }: RunContext, kind: MediaKind) {
-  return useResource<MediaEvents>(apiPath`/runs/${run.id}/events` + queryString({ kind, limit: MAX }), {
-    pollMs: isLive ? 10_000 : undefined,
-  });
 }
 
 function MediaCard({ id, series }: { id: string; series: MediaSeries }): ReactNode {
@@ -118,7 +106,8 @@ function MediaCard({ id, series }: { id: string; series: MediaSeries }): ReactNo
 }
 
 function Content({ id, event }: { id: string; event: MediaEvent }): ReactNode {
-  if (event.kind === "image") return <ImageEvent id={id} event={event} />;
+  if (event.path) return <FileEvent id={id} event={event} />;
+  if (event.kind === "points") return <Points event={event} />;
   if (event.kind === "histogram") return <Histogram event={event} />;
   if (event.kind === "text") return <pre className="media-text">{event.text}</pre>;
   const [columns, rows] = [event.columns ?? [], event.rows ?? []];
@@ -150,18 +139,48 @@ function Content({ id, event }: { id: string; event: MediaEvent }): ReactNode {
   );
 }
 
-function ImageEvent({ id, event }: { id: string; event: MediaEvent }): ReactNode {
+function FileEvent({ id, event }: { id: string; event: MediaEvent }): ReactNode {
   const inside = (event.path ?? "").replace(/^media\//, "");
   const url = `${API}${apiPath`/runs/${id}/media/${event.replica}/${event.attempt}`}/${pathPart(inside)}`;
+  const label = event.caption || `${event.name}, step ${event.step ?? ""}`;
+  const isVideo = event.kind === "video" && !inside.endsWith(".gif"); // browsers show it as an image
   return (
     <>
-      <img
-        className="media-image"
-        src={url}
-        alt={event.caption || `${event.name}, step ${event.step ?? ""}`}
-        loading="lazy"
-      />
+      {event.kind === "audio" ? (
+        // biome-ignore lint/a11y/useMediaCaption: training has none
+        <audio className="media-sound" src={url} aria-label={label} controls preload="none" />
+      ) : isVideo ? (
+        // biome-ignore lint/a11y/useMediaCaption: training has none
+        <video className="media-image" src={url} aria-label={label} controls preload="metadata" />
+      ) : (
+        <img className="media-image" src={url} alt={label} loading="lazy" />
+      )}
       {event.caption && <p className="soft media-caption">{event.caption}</p>}
+    </>
+  );
+}
+
+function Points({ event }: { event: MediaEvent }): ReactNode {
+  const rows = (event.rows ?? []).map((row) => row.map((cell) => num(cell)));
+  const [across = "x", up = "y"] = event.columns ?? [];
+  return (
+    <>
+      <svg
+        className="media-points"
+        viewBox="-3 -3 106 66"
+        role="img"
+        aria-label={`${rows.length} points of ${across} and ${up}`}
+      >
+        {dots(rows.slice(0, MAX_DOTS)).map((dot, index) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: points have no other key
+          <circle key={index} cx={dot.x * 100} cy={dot.y * 60} r="0.8" />
+        ))}
+      </svg>
+      <div className="media-ends">
+        <span>{across}</span>
+        <span className="faint">{number(rows.length)} points</span>
+        <span>{up}</span>
+      </div>
     </>
   );
 }

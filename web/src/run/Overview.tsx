@@ -9,6 +9,7 @@ import { InlineMarkdown } from "../markdown";
 import { Link, useParam } from "../router";
 import { CopyButton } from "../ui";
 import { useNow } from "../ui/hooks";
+import { Alerts } from "./Alerts";
 import { grouped, matcher, naturalOrder } from "./chartLines";
 import { Description } from "./Description";
 import { progressOf, secondsLeft } from "./progress";
@@ -23,6 +24,7 @@ export function Overview({ context }: { context: RunContext }): ReactNode {
   return (
     <div className="overview">
       <Progress context={context} />
+      <Alerts context={context} />
       <div className="overview-columns">
         <div className="overview-column">
           <Metrics context={context} />

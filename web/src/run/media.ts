@@ -1,8 +1,9 @@
-/** Logged images, texts, tables and histograms, by kind and name, in order of steps. */
+/** Logged images, sounds, videos, texts, tables, points and histograms, by kind and name, in order of steps. */
 
 import type { Json, Num, Scalar } from "../types";
 
-export type MediaKind = "image" | "histogram" | "table" | "text";
+export const MEDIA_KINDS = ["image", "audio", "video", "points", "histogram", "table", "text"] as const;
+export type MediaKind = (typeof MEDIA_KINDS)[number];
 
 export type MediaEvent = {
   kind: MediaKind;
@@ -43,6 +44,19 @@ export function groupMedia(events: readonly MediaEvent[]): MediaSeries[] {
     const first = sorted[0] as MediaEvent;
     return { kind: first.kind, name: first.name, events: sorted };
   });
+}
+
+/** Points as shares of the range of their first two columns; y grows upwards. Others than numbers are left out. */
+export function dots(rows: readonly (readonly (number | null)[])[]): { x: number; y: number }[] {
+  const found = rows.flatMap(([x, y]) => (x == null || y == null || !Number.isFinite(x + y) ? [] : [{ x, y }]));
+  const place = (key: "x" | "y") => {
+    const values = found.map((dot) => dot[key]);
+    const low = values.reduce((one, other) => Math.min(one, other), Number.POSITIVE_INFINITY);
+    const whole = values.reduce((one, other) => Math.max(one, other), Number.NEGATIVE_INFINITY) - low;
+    return (amount: number) => (whole > 0 ? (amount - low) / whole : 0.5);
+  };
+  const [across, up] = [place("x"), place("y")];
+  return found.map(({ x, y }) => ({ x: across(x), y: 1 - up(y) }));
 }
 
 /** Bars of a histogram: left edge and width relative to the range, height relative to the highest bar. */

@@ -4,7 +4,7 @@ import { epochAt, epochsOf, grouped, linesOf, matcher, naturalOrder, stepsOf } f
 import { attemptsOf } from "./history";
 import { whoText } from "./LogLines";
 import { chunks, opened, plainText, splitMatches, toneOf, withEarlier, withLater } from "./logWindow";
-import { bars, groupMedia, type MediaEvent } from "./media";
+import { bars, dots, groupMedia, type MediaEvent } from "./media";
 import { ancestors, childrenOf, pathPart } from "./outputs";
 import { progressOf, secondsLeft } from "./progress";
 import { parseRanks, rankText } from "./ranks";
@@ -395,6 +395,22 @@ describe("media", () => {
 
   it("are all kept if they have no step", () => {
     expect(groupMedia([image("a", null, { at: 1 }), image("a", null, { at: 2 })])[0]?.events).toHaveLength(2);
+  });
+
+  it("show points within their range", () => {
+    expect(
+      dots([
+        [0, 10, 5],
+        [4, 20],
+        [2, null],
+        [Number.NaN, 1],
+      ]),
+    ).toEqual([
+      { x: 0, y: 1 },
+      { x: 1, y: 0 },
+    ]);
+    expect(dots([[3, 3]])).toEqual([{ x: 0.5, y: 0.5 }]);
+    expect(dots([])).toEqual([]);
   });
 
   it("show histograms as bars", () => {

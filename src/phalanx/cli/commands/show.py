@@ -12,9 +12,13 @@ from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, printable
 from phalanx.cli.render.tables import failure_lines, replica_table, status_text
 from phalanx.cli.workspace.base import find_run, open_workspace
+from phalanx.naming import PARENT
 
 if TYPE_CHECKING:
     from phalanx.insight.stragglers import RunProgress
+
+
+MOST_ALERTS = 5  # the newest; `phalanx events` has all
 
 
 @click.command("show")
@@ -40,6 +44,8 @@ def command(run: str, as_json: bool) -> None:
         statuses = workspace.rows.statuses(found.id)
         progress = workspace.progress(found)
         metrics = metric_lines(workspace.series(found))
+        alerts = workspace.tracked(found, ("alert",))
+        parent = workspace.rows.labels(found.id).get(PARENT)
     click.echo(click.style(f"run {found.id}", bold=True) + (f" ({printable(found.name)})" if found.name else ""))
     click.echo(f"  status     {status_text(found.status)}: {printable(found.reason)}")
     if waits:
@@ -49,11 +55,15 @@ def command(run: str, as_json: bool) -> None:
     click.echo(f"  created    {found.created_at.astimezone():%Y-%m-%d %H:%M:%S}")
     if found.started_at and found.finished_at:
         click.echo(f"  took       {span(found.finished_at - found.started_at)}, attempt {found.attempt}")
+    if parent:
+        click.echo(f"  parent     {printable(parent)}")
     if found.tags:
         click.echo(f"  tags       {printable(', '.join(found.tags))}")
     if found.params:
         click.echo(f"  params     {printable(', '.join(f'{key}={value}' for key, value in found.params.items()))}")
     print_lines([*fact_lines(facts, is_done=found.is_done), *straggler_lines(progress)])
+    for alert in alerts[-MOST_ALERTS:]:
+        click.echo(f"  alert      {printable(alert.text)}")
     for name, text in where.items():
         click.echo(f"  {name:<10} {text}")
     click.echo("")

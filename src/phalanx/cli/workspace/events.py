@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx import run_paths
 from phalanx.ends import read_end
+from phalanx.home.tracked_events import event_text, read_events
 from phalanx.spool import JSON, Reader
 
 if TYPE_CHECKING:
@@ -16,8 +17,11 @@ if TYPE_CHECKING:
     from phalanx.store import ReplicaRecord, StatusChange
 
 
+ALERTS = ("alert",)
+
+
 class RunEvent(NamedTuple):
-    """An event of a run or of one of its replicas. Kinds: status, stop, start, end."""
+    """An event of a run or of one of its replicas. Kinds: status, stop, start, end, and what training tracked."""
 
     at: float
     kind: str
@@ -29,12 +33,28 @@ class RunEvent(NamedTuple):
 
 def events_of_folder(folder: RunFolder, changes: Iterable[StatusChange]) -> list[RunEvent]:
     """The events in the store and in the run's folder."""
-    found = [*map(_of_status, changes), *_of_stop(folder.stop_file)]
+    found = [*map(_of_status, changes), *_of_stop(folder.stop_file), *map(of_tracked, read_events(folder.path, ALERTS))]
     for attempt_folder in folder.path.glob(run_paths.ATTEMPT_FOLDERS):
         attempt = run_paths.attempt_number(attempt_folder.name)
         if attempt is not None:
             found += _of_replica(attempt_folder, attempt_folder.parent.name, attempt)
     return sorted(found, key=lambda event: event.at)
+
+
+def of_tracked(event: Mapping[str, Any]) -> RunEvent:
+    """An event that training code recorded."""
+    facts = {name: value for name, value in event.items() if name not in ("at", "kind", "replica", "attempt", "text")}
+    if "text" in event:
+        facts["content"] = event["text"]
+    at = event.get("at")
+    return RunEvent(
+        float(at) if isinstance(at, int | float) else 0.0,
+        str(event.get("kind")),
+        event["replica"],
+        event["attempt"],
+        event_text(dict(event)),
+        facts,
+    )
 
 
 def _of_status(change: StatusChange) -> RunEvent:
@@ -77,9 +97,11 @@ def _read(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def events_of_rows(changes: Iterable[StatusChange], replicas: Iterable[ReplicaRecord]) -> list[RunEvent]:
-    """The same from a server's response, which lacks process ids and stop requests."""
-    found = [_of_status(change) for change in changes]
+def events_of_rows(
+    changes: Iterable[StatusChange], replicas: Iterable[ReplicaRecord], alerts: Iterable[Mapping[str, Any]]
+) -> list[RunEvent]:
+    """The same from a server's responses, which lack process ids and stop requests."""
+    found = [*map(_of_status, changes), *map(of_tracked, alerts)]
     for replica in replicas:
         if replica.started_at is not None:
             text = "started" if replica.pid is None else f"started, process {replica.pid}"

@@ -17,12 +17,13 @@ from phalanx import run_paths
 from phalanx.cli.interrupts import stop_on_interrupt
 from phalanx.cli.local_submission import prepare_local
 from phalanx.cli.workspace.activity import ActivitySnapshot, home_activity
-from phalanx.cli.workspace.events import RunEvent, events_of_folder
+from phalanx.cli.workspace.events import RunEvent, events_of_folder, of_tracked
 from phalanx.cli.workspace.first_error import FirstError, first_error_here
 from phalanx.cli.workspace.log_follower import LogBatch, follow, wait
 from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 from phalanx.home.lease import Lease
+from phalanx.home.tracked_events import read_events
 from phalanx.logs.merge import merged
 from phalanx.scheduler.resumes import apply_requests
 from phalanx.scheduler.runner import TURN_S, SchedulerRunner, schedule_once, start_background
@@ -77,6 +78,11 @@ class HomeWorkspace:
 
     def events(self, run: Run) -> list[RunEvent]:
         return events_of_folder(self.home.run(run.id), self.rows.statuses(run.id))
+
+    def tracked(self, run: Run, kinds: Sequence[str]) -> list[RunEvent]:
+        """The events of these kinds that training recorded."""
+        found = read_events(self.home.run(run.id).path, kinds)
+        return sorted(map(of_tracked, found), key=lambda event: event.at)
 
     def frame(self) -> ActivitySnapshot:
         """The current snapshot for `top`."""

@@ -17,7 +17,7 @@ from phalanx.cli.interrupts import defer_signals, stop_on_interrupt
 from phalanx.cli.render.output import printable, table
 from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
 from phalanx.cli.workspace.activity import ActivitySnapshot, server_activity
-from phalanx.cli.workspace.events import RunEvent, events_of_rows
+from phalanx.cli.workspace.events import RunEvent, events_of_rows, of_tracked
 from phalanx.cli.workspace.first_error import FirstError
 from phalanx.cli.workspace.log_follower import LogBatch, follow, wait
 from phalanx.client import Client, RequestRefused
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.5  # between two looks at what we wait for
 RESUMED_S = 30.0
+MOST_EVENTS = 10_000  # as many as the server gives at once
 HOLD_S = 1.0  # how long a line may wait for those of other replicas that were written before it
 
 
@@ -71,7 +72,12 @@ class ServerWorkspace:
     def events(self, run: Run) -> list[RunEvent]:
         newest = self.rows.replicas(run.id)
         earlier = [one for number in range(1, run.attempt) for one in self.rows.attempt(run.id, number)]
-        return events_of_rows(self.rows.statuses(run.id), [*earlier, *newest])
+        alerts = self.client.events(run, "alert", limit=MOST_EVENTS)
+        return events_of_rows(self.rows.statuses(run.id), [*earlier, *newest], alerts)
+
+    def tracked(self, run: Run, kinds: Sequence[str]) -> list[RunEvent]:
+        found = self.client.events(run, ",".join(kinds), limit=MOST_EVENTS)
+        return sorted(map(of_tracked, found), key=lambda event: event.at)
 
     def frame(self) -> ActivitySnapshot:
         return server_activity(self.client)

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from phalanx.naming import PARENT
 from phalanx.server.auth.identities import ALL, Identity, Role
 from phalanx.server.context import Context
 from phalanx.server.http.responses import RequestError
-from phalanx.server.labels import PARENT
 from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
 from phalanx.store import Run
 

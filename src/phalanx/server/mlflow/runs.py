@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from phalanx.naming import PARENT
 from phalanx.server import external_lifecycle
-from phalanx.server.labels import DELETED, PARENT
+from phalanx.server.labels import DELETED
 from phalanx.server.mlflow import replica_runs
 from phalanx.server.mlflow.calls import Call, call, next_token, now_ms, page
 from phalanx.server.mlflow.errors import MlflowError, truncated

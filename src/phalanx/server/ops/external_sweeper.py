@@ -11,7 +11,7 @@ from phalanx.atomic_files import read_json
 from phalanx.ends import Cause, cause_of
 from phalanx.errors import CallError
 from phalanx.home.home import Home
-from phalanx.server.labels import PARENT
+from phalanx.naming import PARENT
 from phalanx.store import Run, Store
 from phalanx.tracking import external_folder
 

@@ -134,19 +134,29 @@ ABOUT = {"name": openapi.TEXT, "description": openapi.TEXT, "tags": openapi.TEXT
             "params": openapi.ANYTHING,
             "labels": openapi.ANYTHING,
             "user": openapi.TEXT,
+            "group": openapi.TEXT,
+            "session": openapi.TEXT,
+            "resume": {"enum": ["allow", "must", "never"]},
             "created_at": openapi.SECONDS,
         }
     ),
 )
 def create_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
-    """Create a run that the caller executes. Idempotent: an existing run is returned unchanged."""
+    """Create a run that the caller executes. Idempotent: an existing run is returned unchanged. With a `session`, which
+    names one start of a client, an existing run is continued: `attempt` of the response is that of the session."""
     wanted = json_object(body)
+    session = text(wanted, "session", 100) or None
     run_id = check_run_id(text(wanted, "id")) if wanted.get("id") is not None else None
     if run_id is not None and here.home.run(run_id).path.exists():
         known = external_runs.adopt(here.home, here.store, run_id)
         if not caller.has(Role.EDITOR, known.project):
             raise RequestError(409, f"the run id `{run_id}` is already used")
-        return JsonResponse(run_row(known))
+        if session is None:
+            return JsonResponse(run_row(known))
+        may_resume = text(wanted, "resume", 20) != "never"
+        attempt = external_lifecycle.attempt_of(here, known, session, may_resume=may_resume, patience_s=PATIENCE_S)
+        here.wake()
+        return JsonResponse({**run_row(here.find(known.id)), "attempt": attempt})
     project = text(wanted, "project", 500) or "default"
     require_role(caller, project, Role.EDITOR)
     about = external_folder.Description(
@@ -157,17 +167,26 @@ def create_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
         params=mapping(wanted, "params"),
         user=text(wanted, "user", 200) or None,
         source="sent to the server",
+        group=text(wanted, "group", 500) or None,
     )
     labels = {name: str(value) for name, value in mapping(wanted, "labels").items()}
     created_at = timestamp(wanted, "created_at")
-    run = external_lifecycle.create(here, about, labels, created_at, run_id=run_id, patience_s=PATIENCE_S)
+    more = {"run_id": run_id, "patience_s": PATIENCE_S, "session": session}
+    run = external_lifecycle.create(here, about, labels, created_at, **more)
     here.wake()
     return JsonResponse(run_row(run), 201)
 
 
 @router.post(
     "/runs/{run_id}/finish",
-    openapi_extra=openapi.body({"status": {"enum": list(ENDS)}, "reason": openapi.TEXT, "at": openapi.SECONDS}),
+    openapi_extra=openapi.body(
+        {
+            "status": {"enum": list(ENDS)},
+            "reason": openapi.TEXT,
+            "at": openapi.SECONDS,
+            "attempt": openapi.WHOLE,
+        }
+    ),
 )
 def finish_run(run_id: str, body: JsonBody, here: Here) -> JsonResponse:
     """Report the end of a run that the caller executed. The first report counts."""
@@ -176,6 +195,8 @@ def finish_run(run_id: str, body: JsonBody, here: Here) -> JsonResponse:
     if status not in ENDS:
         raise RequestError(400, f"the status of an ended run must be one of {', '.join(ENDS)}, not `{status}`")
     run = external_lifecycle.check(here.find(run_id))
+    if wanted.get("attempt") not in (None, run.attempt):  # an earlier client; the run was continued meanwhile
+        return JsonResponse(run_row(run))
     at = timestamp(wanted, "at")
     return JsonResponse(run_row(external_lifecycle.finish(here, run, status, text(wanted, "reason", 1000), at)))
 

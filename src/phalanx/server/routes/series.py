@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from phalanx import run_paths
+from phalanx.home.tracked_events import read_events
 from phalanx.server.context import Here
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.rows import summary_rows
-from phalanx.spool import JSON, Reader
 from phalanx.store.series.run_series import RunSeries
 
 MOST_BUCKETS = 20_000
@@ -78,7 +74,7 @@ def list_events(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     here: Here,
     *,
-    kind: Annotated[str | None, Query(max_length=50, description="text, image, histogram, table, dataset…")] = None,
+    kind: Annotated[str | None, Query(max_length=200, description="for example `text` or `table,image,alert`")] = None,
     name: Annotated[str | None, Query(max_length=600)] = None,
     replica: Annotated[str | None, Query(max_length=100)] = None,
     limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 1000,
@@ -88,31 +84,8 @@ def list_events(  # noqa: PLR0913 - each is a parameter of the query
     run = here.find(run_id)
     rows: list[dict[str, Any]] = []
     count = 0
-    for event in _events(here.home.run(run.id).path, replica):
-        if kind in (None, event.get("kind")) and name in (None, event.get("name")):
-            if offset <= count < offset + limit:
-                rows.append(event)
-            count += 1
+    for event in read_events(here.home.run(run.id).path, kind.split(",") if kind else (), name, replica):
+        if offset <= count < offset + limit:
+            rows.append(event)
+        count += 1
     return JsonResponse({"count": count, "events": rows})
-
-
-def _events(run_folder: Path, replica: str | None) -> Iterator[dict[str, Any]]:
-    for path in sorted(run_folder.glob(f"{run_paths.ATTEMPT_FOLDERS}/*.events"), key=_place):
-        if replica in (None, path.parent.parent.name):
-            where = {"replica": path.parent.parent.name, "attempt": _place(path)[0]}
-            for record in Reader(path).poll():
-                event = _decoded(record.kind, record.payload)
-                if event is not None:
-                    yield {**event, **where}
-
-
-def _decoded(kind: int, payload: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(payload) if kind == JSON else None
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _place(path: Path) -> tuple[int, str, str]:
-    return run_paths.attempt_number(path.parent.name) or 0, path.parent.parent.name, path.name
