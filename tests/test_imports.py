@@ -31,14 +31,20 @@ ALLOWED: dict[str, set[str]] = {
     "run_paths": set(),
     "frames": {"run_paths"},
     "naming": set(),
+    "path_patterns": set(),
     "placeholders": set(),
     "spool": set(),
     "strict_json": set(),
     "stored_plan": {"naming", "placeholders", "run_paths"},
     "uploads": set(),
-    "agent": {*FILES_OF_RUNS, "ends", "frames", "naming", "placeholders", "spool", "stored_plan", "uploads"},
+    "working_files": {"atomic_files", "run_paths"},
+    "agent": {
+        *FILES_OF_RUNS,
+        *("ends", "frames", "naming", "path_patterns", "placeholders", "spool", "stored_plan", "uploads"),
+        "working_files",
+    },
     "tracking": {*FILES_OF_RUNS, "ends", "spool", "placeholders", "uploads"},
-    "spec": {"errors"},
+    "spec": {"errors", "path_patterns"},
     "plan": {"spec", "errors", "naming", "placeholders"},
     "sites": {"plan", "spec", "errors", "naming"},
     "tune": {"spec", "errors"},
@@ -93,7 +99,8 @@ NEVER = {"server": {"cli", "client", "exchange", "formats"}}
 # Standard library only, Python 3.8+.
 PORTABLE = (
     *FILES_OF_RUNS,
-    *("ends", "naming", "placeholders", "spool", "stored_plan", "frames", "uploads", "agent", "tracking"),
+    *("ends", "naming", "path_patterns", "placeholders", "spool", "stored_plan", "frames", "uploads"),
+    *("working_files", "agent", "tracking"),
 )
 # Inside a package: each group may import those before it, not those after.
 LAYERS = {

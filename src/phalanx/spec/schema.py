@@ -25,6 +25,7 @@ from phalanx.spec.model import (
     freeze,
     thaw,
 )
+from phalanx.spec.result_fields import COLLECT, MODEL
 from phalanx.spec.shapes import (
     INVALID,
     Anything,
@@ -32,6 +33,7 @@ from phalanx.spec.shapes import (
     EnvVars,
     Field,
     ListOf,
+    ListOrMap,
     MapOf,
     Number,
     Quantity,
@@ -405,8 +407,12 @@ _HEADER: dict[str, Field] = {
 }
 _VARIABLES = {
     "inputs": Field(ListOf(VARIABLE), "The params that the run takes, with their types."),
-    "outputs": Field(ListOf(VARIABLE), "The outputs that the run produces."),
+    "outputs": Field(
+        ListOrMap(ListOf(VARIABLE), COLLECT),
+        "As a map: which files of the working folder to keep. As a list: the outputs that the run produces.",
+    ),
 }
+_MODELS = {"models": Field(ListOf(MODEL), "Outputs that become versions of models when the run has succeeded.")}
 _PARAMS = {"params": Field(MapOf(), "Values for templates and for POLYAXON_PARAMS.")}
 _RUN_BACKEND = {"backend": Field(TextShape(), f"Where to run: {', '.join(RUN_BACKENDS)}. `native`: as configured.")}
 _FRAMEWORK = {"framework": Field(TextShape(), "The training framework. It decides how replicas find each other.")}
@@ -424,13 +430,13 @@ def _sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> dict[str, Fi
     if kind in DISTRIBUTED_KINDS:
         tuning = {"hptuning": Field(HPTUNING, "the matrix and the search algorithm", required=True)}
         return {
-            **_HEADER, **_FRAMEWORK, **_RUN_BACKEND, **_VARIABLES, **_PARAMS,
+            **_HEADER, **_FRAMEWORK, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
             **(tuning if kind is Kind.GROUP else {}),
             **_environment_field(kind, backends), **_BUILD, **_RUN,
         }  # fmt: skip
     if kind is Kind.JOB:
         return {
-            **_HEADER, **_RUN_BACKEND, **_VARIABLES, **_PARAMS,
+            **_HEADER, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
             **_environment_field(kind, backends), **_BUILD, **_RUN,
         }  # fmt: skip
     if kind is Kind.BUILD:
