@@ -33,8 +33,6 @@ _PIECE = 8 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-Copied = Mapping[str, Collection[WorkingFile]]  # what earlier attempts copied, by path
-
 
 def wanted(files: Sequence[WorkingFile], patterns: Iterable[str] | None) -> set[str]:
     """The paths to keep. Without patterns: models, event files, and the other files in the folders that have one."""
@@ -52,11 +50,11 @@ def collect(
     folders: tuple[str, str],
     files: Sequence[WorkingFile],
     settings: CollectSettings,
-    copied: Copied,
+    copied: Mapping[str, Collection[WorkingFile]],
     is_late: Callable[[], bool],
 ) -> list[WorkingFile]:
     """Copy the wanted files from the first folder to the second: event files first, then the newest first, within the
-    limits. Returns all files with their new states."""
+    limits. `copied`: what earlier attempts copied, by path. Returns all files with their new states."""
     chosen = wanted(files, settings.patterns)
     left_files, left_bytes = settings.max_files, settings.max_bytes
     states: dict[str, str] = {}

@@ -21,11 +21,11 @@ from phalanx.spec.schema import (
     installed_sections,
     sections,
 )
+from phalanx.spec.section_fields import ALGORITHMS, HPTUNING
 from phalanx.spec.shapes import INVALID, Field
 from phalanx.spec.suggestions import did_you_mean, nearest
 from phalanx.spec.templates import is_template, names_in
 from phalanx.spec.tree import Diagnostics, Mark, Node, Source, from_plain, merge
-from phalanx.spec.tuning_fields import ALGORITHMS, HPTUNING
 from phalanx.spec.yaml_reader import decode, describe, read
 
 Inspect = Callable[[Node, Diagnostics], None]

@@ -25,7 +25,7 @@ from phalanx.spec.model import (
     freeze,
     thaw,
 )
-from phalanx.spec.result_fields import COLLECT, MODEL
+from phalanx.spec.section_fields import COLLECT, HPTUNING, MODEL
 from phalanx.spec.shapes import (
     INVALID,
     Anything,
@@ -44,7 +44,6 @@ from phalanx.spec.shapes import (
 )
 from phalanx.spec.suggestions import AMOUNTS, OTHER_NAMES, hints, places_of
 from phalanx.spec.tree import Diagnostics, Node
-from phalanx.spec.tuning_fields import HPTUNING
 
 NAME = TextShape(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `-` and `_`")
 NAMES = ListOf(TextShape(numbers=True, what="a name"))
