@@ -57,13 +57,19 @@ ALLOWED: dict[str, set[str]] = {
         *("plan", "sites", "home", "agent", "tracking"),
         *("ends", "frames", "naming", "placeholders", "stored_plan", "errors", "extras"),
     },
-    "insight": {*FILES_OF_RUNS, "plan", "home", "store", "spool", "stored_plan", "ends", "naming", "errors"},
+    "insight": {
+        *FILES_OF_RUNS,
+        *("plan", "home", "store", "spool", "stored_plan", "ends", "naming", "working_files", "errors"),
+    },
     "artifacts": {*FILES_OF_RUNS, "home", "store", "plan", "errors", "extras"},
-    "registry": {*FILES_OF_RUNS, "artifacts", "home", "store", "tracking", "spool", "errors"},
+    "registry": {
+        *FILES_OF_RUNS,
+        *("artifacts", "home", "store", "tracking", "spool", "path_patterns", "stored_plan", "errors"),
+    },
     "ingest": {
         *FILES_OF_RUNS,
         *("formats", "registry", "artifacts", "insight", "home", "store"),
-        *("tracking", "spool", "stored_plan", "ends", "naming", "errors", "extras"),
+        *("tracking", "spool", "stored_plan", "ends", "naming", "path_patterns", "working_files", "errors", "extras"),
     },
     "exchange": {
         *FILES_OF_RUNS,

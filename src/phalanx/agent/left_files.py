@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from phalanx import run_paths
 from phalanx.agent import processes, working_folder
 from phalanx.agent.processes import is_alive_here
-from phalanx.agent.working_folder import FolderPlace, FolderWatch, Neighbour
+from phalanx.agent.working_folder import FolderPlace, FolderWatch, Neighbour, writer_of
 from phalanx.atomic_files import read_json, write_atomic
 from phalanx.path_patterns import is_event_file, is_model_file
 from phalanx.stored_plan import CollectSettings
@@ -112,6 +112,8 @@ class LeftFiles:
         lists = map(read_working_files, self.siblings)
         own.update(file.path for one in lists if one is not None for file in one.files if file.is_own)
         others = self._others()
+        if others:  # then an event file with another process in its name is theirs
+            self.watch.foreign.update(file.path for file in files if writer_of(file.path) and file.path not in own)
         files = [file._replace(state=LEFT if self._is_ours(file, own, others) else SHARED) for file in files]
         files = [file for file in files if file.state == LEFT or file.path not in self.watch.foreign]
         from phalanx.agent import collection

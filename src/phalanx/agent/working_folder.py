@@ -306,16 +306,19 @@ def is_of_this_run(
     path: str, at: float, own: Collection[str], foreign: Collection[str], others: Iterable[Neighbour]
 ) -> bool:
     """Whether a file belongs to this run: one of its processes wrote it, or no other run used the folder at that time,
-    or it is in a folder with files that this run wrote and none that others did."""
+    or it is in a folder with a file that this run wrote and none that others did, or one level below such a folder."""
     if path in own or path in foreign:
         return path in own
     if not any(other.began - 1.0 <= at <= other.ended + 1.0 for other in others):
         return True
     folder = os.path.dirname(path)
-    while folder:
-        if any(one.startswith(f"{folder}/") for one in foreign):
+    above = os.path.dirname(folder)
+    for near in (
+        folder,
+        above if "/" in above else "",
+    ):  # many runs have folders in the top one: `runs`, `lightning_logs`
+        if near and any(one.startswith(f"{near}/") for one in foreign):
             return False
-        if any(one.startswith(f"{folder}/") for one in own):
+        if near and any(one.startswith(f"{near}/") for one in own):
             return True
-        folder = os.path.dirname(folder)
     return False
