@@ -235,7 +235,9 @@ def announce(attempt_folder: str, working: str, at: float) -> None:
     """Tell the agents of other runs that this run uses a folder. Raises OSError."""
     marks = _marks(attempt_folder, working)
     if marks is not None:
-        os.makedirs(marks[0], mode=0o700, exist_ok=True)
+        for folder in (os.path.dirname(marks[0]), marks[0]):  # both private
+            if not os.path.isdir(folder):
+                os.makedirs(folder, mode=0o700, exist_ok=True)
         try:
             write_new(os.path.join(*marks), repr(at).encode(), sync=False)
         except FileExistsError:
