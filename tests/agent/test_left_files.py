@@ -13,7 +13,7 @@ import pytest
 from phalanx.agent import collection, working_folder
 from phalanx.agent.collection import collect, wanted
 from phalanx.agent.left_files import LeftFiles
-from phalanx.agent.working_folder import FolderPlace, FolderWatch, Neighbour, is_of_this_run, scan, writer_of
+from phalanx.agent.working_folder import Attribution, FolderPlace, FolderWatch, Neighbour, scan, writer_of
 from phalanx.stored_plan import CollectSettings
 from phalanx.working_files import (
     CHANGING,
@@ -206,7 +206,7 @@ def test_files_of_runs_at_the_same_time_are_told_apart() -> None:
     own, foreign = {"runs/a/events", "lightning_logs/v1/events"}, {"runs/b/events", "logs/theirs"}
 
     def is_ours(path: str, at: float = 150.0) -> bool:
-        return is_of_this_run(path, at, own, foreign, others)
+        return Attribution(own, foreign, others).is_ours(WorkingFile(path, 1, at))
 
     assert is_ours("runs/a/events")
     assert is_ours("runs/a/hparams.yaml")
@@ -231,6 +231,12 @@ def test_other_runs_are_known_by_their_marks_and_ends(tmp_path: Path) -> None:
     (third / "end.json").write_text("damaged")
     assert [one.run_id for one in working_folder.neighbours(str(own), working, now - 10)] == ["c"]
     assert working_folder.neighbours(str(own), "/elsewhere", 0.0) == []
+    (marks,) = (tmp_path / "home" / "working").iterdir()
+    working_folder.leave(str(own), working, working_folder.neighbours(str(own), working, now - 100))
+    assert sorted(os.listdir(marks)) == ["a", "b", "c"], "one of them lives"
+    (third / "end.json").write_text(json.dumps({"ended_at": now}))
+    working_folder.leave(str(own), working, working_folder.neighbours(str(own), working, now - 100))
+    assert os.listdir(marks) == []
     assert working_folder.neighbours(str(tmp_path / "pod" / "run" / "r" / "m" / "attempt-1"), working, 0.0) == []
 
 

@@ -12,7 +12,7 @@ import socket
 import stat
 import time
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from phalanx import run_paths
@@ -31,7 +31,6 @@ DEEPEST = 40
 IGNORED = frozenset(["__pycache__", "node_modules", "site-packages"])
 ENVIRONMENT_MARKS = frozenset(["pyvenv.cfg", "conda-meta"])  # a folder with one of these is a Python environment
 RACY_NS = 2_000_000_000  # a folder may change again within the resolution of its time
-MARKS_KEPT_S = 30 * 86_400.0
 _WRITER = re.compile(r"\.tfevents\.\d+\.(?P<host>.+)\.(?P<pid>\d+)\.\d+(?:\.[^.]+)?\Z")
 
 
@@ -256,11 +255,21 @@ def neighbours(attempt_folder: str, working: str, since: float) -> list[Neighbou
             continue
         run = os.path.join(os.path.dirname(os.path.dirname(folder)), "runs", run_id)
         began, ended = read_json(os.path.join(folder, run_id)), _ended_at(run)
-        if not isinstance(began, float) or ended < time.time() - MARKS_KEPT_S:
-            _forget(os.path.join(folder, run_id))
-        elif ended >= since:
+        if isinstance(began, float) and ended >= since:
             found.append(Neighbour(run_id, began, ended))
     return found
+
+
+def leave(attempt_folder: str, working: str, others: Sequence[Neighbour]) -> None:
+    """Remove the marks of a folder that no living run needs. The last run removes those of all it has met."""
+    marks = _marks(attempt_folder, working)
+    if marks is None or any(other.ended == float("inf") for other in others):
+        return
+    for run_id in (marks[1], *(other.run_id for other in others)):
+        try:
+            os.unlink(os.path.join(marks[0], run_id))
+        except OSError:
+            pass
 
 
 def _marks(attempt_folder: str, working: str) -> tuple[str, str] | None:
@@ -297,30 +306,40 @@ def _listed(folder: str) -> list[str]:
         return []
 
 
-def _forget(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
+class Attribution:
+    """Which files belong to this run. `own`: files that its processes wrote; `foreign`: files that others wrote."""
 
+    def __init__(self, own: Collection[str], foreign: Collection[str], others: Sequence[Neighbour]) -> None:
+        self.own = own
+        self.foreign = foreign
+        self.others = others
+        self.own_folders = _folders_above(own) if others else set()
+        self.foreign_folders = _folders_above(foreign) if others else set()
 
-def is_of_this_run(
-    path: str, at: float, own: Collection[str], foreign: Collection[str], others: Iterable[Neighbour]
-) -> bool:
-    """Whether a file belongs to this run: one of its processes wrote it, or no other run used the folder at that time,
-    or it is in a folder with a file that this run wrote and none that others did, or one level below such a folder."""
-    if path in own or path in foreign:
-        return path in own
-    if not any(other.began - 1.0 <= at <= other.ended + 1.0 for other in others):
-        return True
-    folder = os.path.dirname(path)
-    above = os.path.dirname(folder)
-    for near in (
-        folder,
-        above if "/" in above else "",
-    ):  # many runs have folders in the top one: `runs`, `lightning_logs`
-        if near and any(one.startswith(f"{near}/") for one in foreign):
-            return False
-        if near and any(one.startswith(f"{near}/") for one in own):
+    def is_ours(self, file: WorkingFile) -> bool:
+        """A file is ours if one of our processes wrote it, or if no other run used the folder at that time, or if it is
+        in a folder with a file that we wrote and none that others did, or one level below such a folder."""
+        path = file.path
+        if path in self.own or path in self.foreign:
+            return path in self.own
+        if not any(other.began - 1.0 <= file.at <= other.ended + 1.0 for other in self.others):
             return True
-    return False
+        folder = os.path.dirname(path)
+        above = os.path.dirname(folder)
+        # Many runs have their folders in the top one, such as `runs` and `lightning_logs`.
+        for near in (folder, above if "/" in above else ""):
+            if near in self.foreign_folders:
+                return False
+            if near in self.own_folders:
+                return True
+        return False
+
+
+def _folders_above(paths: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    for path in paths:
+        folder = os.path.dirname(path)
+        while folder and folder not in found:
+            found.add(folder)
+            folder = os.path.dirname(folder)
+    return found
