@@ -142,7 +142,7 @@ def test_two_runs_in_one_folder_keep_their_own_files(place: Place) -> None:
     wait_for(lambda: all(path.exists() for path in lists))
     (place.folder / "hold").unlink()
     for run_id, name in zip(ids, "ab", strict=True):
-        wait_for(lambda run_id=run_id: place.call("show", run_id, "--json").data["status"] == "succeeded")
+        place.until(run_id, "succeeded")
         kept = outputs_of(place, run_id)
         assert {path.rpartition("/")[0] for path in kept} == {f"runs/{name}"}
         assert "loss" in place.call("metrics", run_id).out

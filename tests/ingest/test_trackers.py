@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,8 @@ from tests.formats.encoding import wandb_config, wandb_history, wandb_run, write
 from tests.formats.mlflow_stores import OTHER, RUN, database, experiment, file_run, put, sql_run
 from tests.ingest.indexed import Gathered
 
+EMPTY: Mapping[str, str] = {}
+
 
 @pytest.fixture(name="it")
 def it_fixture(tmp_path: Path) -> Iterator[Gathered]:
@@ -24,7 +26,9 @@ def it_fixture(tmp_path: Path) -> Iterator[Gathered]:
     found.close()
 
 
-def leave(it: Gathered, working: Path, began: float = 1.6e9, state: str = "left", **facts: str) -> None:
+def leave(
+    it: Gathered, working: Path, began: float = 1.6e9, state: str = "left", facts: Mapping[str, str] = EMPTY
+) -> None:
     """The agent's list of everything in the working folder, and the end of the replica."""
     paths = sorted(path for path in working.rglob("*") if path.is_file())
     files = tuple(WorkingFile(str(path.relative_to(working)), 1, time.time(), state=state) for path in paths)
@@ -110,7 +114,7 @@ def test_nothing_is_read_that_may_be_of_others(it: Gathered, tmp_path: Path, how
     """Files of an unknown run, and paths that a pod named: the folder of that name here is another one."""
     working = tmp_path / "work"
     add_file_run(working, RUN, "one", 0.5)
-    leave(it, working, state=SHARED if how == "shared" else "left", **({"pod": "p"} if how == "pod" else {}))
+    leave(it, working, state=SHARED if how == "shared" else "left", facts={"pod": "p"} if how == "pod" else EMPTY)
     if how == "gone":
         (it.folder / "job" / "attempt-1.json").unlink()
     it.gatherer.is_replay = how == "replay"
