@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.agent import collection, working_folder
+from phalanx.agent import collection, processes, working_folder
 from phalanx.agent.collection import collect, wanted
 from phalanx.agent.left_files import LeftFiles
 from phalanx.agent.working_folder import Attribution, FolderPlace, FolderWatch, Neighbour, scan, writer_of
@@ -193,6 +193,24 @@ def test_unchanged_folders_are_not_listed_again(folders: tuple[Path, Path], monk
     watch.look([])
     assert listed == ["old/"]
     assert watch.event_files == {"old/events.out.tfevents.1.host.7.0"}
+
+
+def test_open_files_count_but_not_those_of_runs_and_hidden_ones(tmp_path: Path) -> None:
+    for name in ("home/runs/r/replicas", ".cache", "runs"):
+        (tmp_path / name).mkdir(parents=True)
+    place = FolderPlace.of(str(tmp_path), [str(tmp_path / "home")])
+    assert place is not None
+    watch = FolderWatch(place)
+    own = processes.read_stat(os.getpid())
+    assert own is not None
+    names = ("home/runs/r/replicas/log", ".cache/x", "runs/model.pt")
+    streams = [(tmp_path / name).open("w") for name in names]
+    (tmp_path / "read.pt").touch()
+    with (tmp_path / "read.pt").open():
+        watch.look([own])
+    for stream in streams:
+        stream.close()
+    assert watch.written == {"runs/model.pt"}
 
 
 def test_the_writer_of_an_event_file_is_in_its_name() -> None:

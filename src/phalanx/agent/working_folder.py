@@ -40,9 +40,10 @@ class FolderPlace(NamedTuple):
     path: str
     device: int
     skipped: frozenset[tuple[int, int]]
+    skipped_paths: tuple[str, ...]  # with a slash at the end
 
     @classmethod
-    def of(cls, path: str, skipped: Iterable[str]) -> FolderPlace | None:
+    def of(cls, path: str, skipped: Sequence[str]) -> FolderPlace | None:
         """None if it cannot be watched: it is missing, or is itself a part of what is skipped."""
         try:
             found = os.stat(path)
@@ -51,7 +52,15 @@ class FolderPlace(NamedTuple):
         identities = frozenset(identity for folder in skipped if (identity := _identity(folder)) is not None)
         if (found.st_dev, found.st_ino) in identities or os.path.realpath(path) == "/":
             return None
-        return cls(path, found.st_dev, identities)
+        return cls(path, found.st_dev, identities, tuple(f"{os.path.realpath(folder)}/" for folder in skipped))
+
+    def inside(self, path: str) -> str | None:
+        """The path of an open file relative to the folder; None if it is outside of it, skipped or ignored."""
+        start = f"{os.path.realpath(self.path)}/"
+        if not path.startswith(start) or path.startswith(self.skipped_paths):
+            return None
+        steps = path[len(start) :].split("/")
+        return None if any(step.startswith(".") or step in IGNORED for step in steps) else "/".join(steps)
 
     def folders_in(self, inside: str, entries: list[os.DirEntry[str]]) -> Iterator[tuple[str, os.stat_result]]:
         """The folders to enter below a listed one, with their state."""
@@ -173,7 +182,6 @@ class FolderWatch:
             self.event_files.update(f"{inside}{name}" for name in names)
 
     def _take_written(self, pid: int) -> None:
-        start = f"{os.path.realpath(self.place.path)}/"
         folder = f"/proc/{pid}/fd"
         try:
             numbers = os.listdir(folder)
@@ -181,9 +189,9 @@ class FolderWatch:
             return
         for number in numbers:
             try:
-                path = os.readlink(f"{folder}/{number}")
-                if path.startswith(start) and path[len(start) :] not in self.written and _is_writing(pid, number):
-                    self.written.add(path[len(start) :])
+                path = self.place.inside(os.readlink(f"{folder}/{number}"))
+                if path is not None and path not in self.written and _is_writing(pid, number):
+                    self.written.add(path)
             except OSError:
                 continue
 
