@@ -22,6 +22,7 @@ OTHER_FILES = {
 }
 # Renames that do not end the writing of one file
 OTHER_RENAMES = {
+    "phalanx.agent.collection",  # in a folder that is open: no link may lead elsewhere
     "phalanx.agent.supervisor",  # the space of an end is reserved when the replica starts
     "phalanx.artifacts.objects",  # hard links
     "phalanx.backends.kubernetes.engine.replica_ends",  # an end that was held back
@@ -30,6 +31,7 @@ OTHER_RENAMES = {
     "phalanx.exchange.importer",  # a folder that is removed
     "phalanx.exchange.phalanx_runs",  # a folder
     "phalanx.home.home",  # a folder
+    "phalanx.ingest.trackers",  # two files, of which the second tells that both are there
     "phalanx.registry.registry",  # a folder
     "phalanx.server.auth.audit",  # older files of a log
     "phalanx.server.http.bodies",  # outside of the event loop

@@ -31,14 +31,20 @@ ALLOWED: dict[str, set[str]] = {
     "run_paths": set(),
     "frames": {"run_paths"},
     "naming": set(),
+    "path_patterns": set(),
     "placeholders": set(),
     "spool": set(),
     "strict_json": set(),
     "stored_plan": {"naming", "placeholders", "run_paths"},
     "uploads": set(),
-    "agent": {*FILES_OF_RUNS, "ends", "frames", "naming", "placeholders", "spool", "stored_plan", "uploads"},
+    "working_files": {"atomic_files", "run_paths"},
+    "agent": {
+        *FILES_OF_RUNS,
+        *("ends", "frames", "naming", "path_patterns", "placeholders", "spool", "stored_plan", "uploads"),
+        "working_files",
+    },
     "tracking": {*FILES_OF_RUNS, "ends", "naming", "spool", "placeholders", "uploads"},
-    "spec": {"errors"},
+    "spec": {"errors", "path_patterns"},
     "plan": {"spec", "errors", "naming", "placeholders"},
     "sites": {"plan", "spec", "errors", "naming"},
     "tune": {"spec", "errors"},
@@ -51,13 +57,19 @@ ALLOWED: dict[str, set[str]] = {
         *("plan", "sites", "home", "agent", "tracking"),
         *("ends", "frames", "naming", "placeholders", "stored_plan", "errors", "extras"),
     },
-    "insight": {*FILES_OF_RUNS, "plan", "home", "store", "spool", "stored_plan", "ends", "naming", "errors"},
+    "insight": {
+        *FILES_OF_RUNS,
+        *("plan", "home", "store", "spool", "stored_plan", "ends", "naming", "working_files", "errors"),
+    },
     "artifacts": {*FILES_OF_RUNS, "home", "store", "plan", "errors", "extras"},
-    "registry": {*FILES_OF_RUNS, "artifacts", "home", "store", "tracking", "spool", "errors"},
+    "registry": {
+        *FILES_OF_RUNS,
+        *("artifacts", "home", "store", "tracking", "spool", "path_patterns", "stored_plan", "errors"),
+    },
     "ingest": {
         *FILES_OF_RUNS,
         *("formats", "registry", "artifacts", "insight", "home", "store"),
-        *("tracking", "spool", "stored_plan", "ends", "naming", "errors", "extras"),
+        *("tracking", "spool", "stored_plan", "ends", "naming", "path_patterns", "working_files", "errors", "extras"),
     },
     "exchange": {
         *FILES_OF_RUNS,
@@ -93,7 +105,8 @@ NEVER = {"server": {"cli", "client", "exchange", "formats"}}
 # Standard library only, Python 3.8+.
 PORTABLE = (
     *FILES_OF_RUNS,
-    *("ends", "naming", "placeholders", "spool", "stored_plan", "frames", "uploads", "agent", "tracking"),
+    *("ends", "naming", "path_patterns", "placeholders", "spool", "stored_plan", "frames", "uploads"),
+    *("working_files", "agent", "tracking"),
 )
 # Inside a package: each group may import those before it, not those after.
 LAYERS = {

@@ -25,7 +25,7 @@ _MODULES = (
     *("__init__.py", "atomic_files.py", "ends.py", "locks.py", "naming.py", "placeholders.py"),
     *("run_paths.py", "spool.py", "uploads.py"),
 )
-_MODULES_OF_AGENT = ("frames.py", "stored_plan.py")
+_MODULES_OF_AGENT = ("frames.py", "path_patterns.py", "stored_plan.py", "working_files.py")
 _MAIN = "import sys\nfrom phalanx.agent.__main__ import main\nsys.exit(main())\n"
 # If Phalanx is also installed in the training's environment, its other modules are found through the client's package.
 _REST = """

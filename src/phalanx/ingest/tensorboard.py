@@ -1,4 +1,4 @@
-"""Reads TensorBoard event files in a run's outputs while they grow.
+"""Reads TensorBoard event files in a run's outputs, and those that it makes in its working folder, while they grow.
 
 Their data becomes points and events like any other, in our own files: `tensorboard.points` and `tensorboard.events`.
 After the data, a note there records how far each file was read: a reader that continues after a kill truncates
@@ -14,13 +14,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx import run_paths
-from phalanx.atomic_files import make_private, write_atomic
+from phalanx.atomic_files import make_private, read_json, write_atomic
 from phalanx.ingest.event_file_owners import EventFileOwners, FileOwner, rank_in_path
+from phalanx.naming import is_launcher
+from phalanx.path_patterns import is_event_file
 from phalanx.spool import JSON, PointWriter, Reader, Record, Writer, frame
 from phalanx.store.series.attempts import planned_ranks
+from phalanx.working_files import SHARED, read_working_files
 
 if TYPE_CHECKING:
     from phalanx.formats.tfevents import EventFileReader, ImageSummary
@@ -36,9 +39,14 @@ PARTS = frozenset(["train", "training", "val", "valid", "validation", "test", "e
 
 
 class EventFileFollower:
-    def __init__(self, run_folder: Path, attempt: int, replicas: Mapping[str, Path]) -> None:
+    """`is_replay`: the working folder of the replicas is ignored: other programs have used it since."""
+
+    def __init__(
+        self, run_folder: Path, attempt: int, replicas: Mapping[str, Path], *, is_replay: bool = False
+    ) -> None:
         self.run_folder = run_folder
         self.outputs = run_folder / run_paths.OUTPUTS
+        self.is_replay = is_replay
         self.attempt = attempt
         self.replicas = replicas
         self.writers = EventFileOwners(replicas, planned_ranks(run_folder))
@@ -89,37 +97,40 @@ class EventFileFollower:
     def _look(self, *, is_over: bool) -> None:
         from phalanx.formats.tfevents import EventFileReader
 
-        new = sorted(inside for inside in self._files() if inside not in self.followers)
+        listed = {} if self.is_replay else event_files_of(self.run_folder, self.attempt, self.replicas)
+        new = sorted({*listed, *self._files()} - self.followers.keys())
+        # A file that was collected has the same path among the outputs, and is the same file.
+        paths = {inside: listed[inside].path if inside in listed else self.outputs / inside for inside in new}
         may_say_more = self.writers.poll() if new else False
         for inside in new:
             since = self.waiting.setdefault(inside, time.monotonic())
             is_last = is_over or not may_say_more or time.monotonic() - since > WAIT_S
-            owner = self._owner(inside) or (self._first_replica() if is_last else None)
+            writer = listed[inside].replica if inside in listed else None
+            owner = self._owner(inside, paths[inside], writer) or (self._first_replica() if is_last else None)
             if owner is not None:
                 self.owners[inside] = owner
         found = [inside for inside in new if inside in self.owners]
         if found and self.first_folder is None:
             self.first_folder = self._first(found)
         for inside in found:
-            offset = self._converter(inside).read_to.get(inside, 0)
-            self.followers[inside] = EventFileReader(self.outputs / inside, offset)
+            self.followers[inside] = EventFileReader(paths[inside], self._converter(inside).read_to.get(inside, 0))
 
-    def _owner(self, inside: str) -> FileOwner | None:
-        """The replica that the file was assigned to before; else whose process writes it; else that is named in its
-        path, by its name or rank. None when it is unknown."""
+    def _owner(self, inside: str, path: Path, writer: str | None) -> FileOwner | None:
+        """The replica that the file was assigned to before; else whose process writes it; else `writer`, whose agent
+        lists it; else the one that is named in its path, by its name or rank. None when it is unknown."""
         for name in self.replicas:
             if inside in self._converter_of(name).read_to:
-                return FileOwner(name, self.writers.ranks.get(name))
+                return self._replica(name)
         steps = Path(inside).parts[:-1]
-        named = (name for name in map(_replica_name, steps) if name in self.replicas)
+        named = next((name for name in map(_replica_name, steps) if name in self.replicas), None)
         ranked = (self.writers.of_rank(rank) for rank in map(rank_in_path, steps) if rank is not None)
-        owner = self.writers.of(self.outputs / inside)
-        if owner is None:
-            owner = next((FileOwner(name, self.writers.ranks.get(name)) for name in named), None)
-        return owner or next(ranked, None)
+        name = writer or named
+        return self.writers.of(path) or (self._replica(name) if name else next(ranked, None))
 
     def _first_replica(self) -> FileOwner:
-        name = next(iter(self.replicas))
+        return self._replica(next(iter(self.replicas)))
+
+    def _replica(self, name: str) -> FileOwner:
         return FileOwner(name, self.writers.ranks.get(name))
 
     def _first(self, found: list[str]) -> str:
@@ -135,7 +146,7 @@ class EventFileFollower:
         for folder, _, names in os.walk(self.outputs):
             for name in names:
                 path = os.path.join(folder, name)
-                if ".tfevents." in name and os.path.isfile(path):  # opening a pipe would block forever
+                if is_event_file(name) and os.path.isfile(path):  # opening a pipe would block forever
                     yield os.path.relpath(path, self.outputs)
             entries += len(names) + 1
             if entries > MOST_ENTRIES:
@@ -170,6 +181,34 @@ class EventFileFollower:
         folder, part = self._split(inside)
         name = f"{part}/{tag}" if part else tag
         return name if folder == self.first_folder else f"{folder or '.'}/{name}"
+
+
+class ListedEventFile(NamedTuple):
+    path: Path
+    replica: str | None  # whose process writes it, if that was seen
+
+
+def event_files_of(run_folder: Path, attempt: int, replicas: Mapping[str, Path]) -> dict[str, ListedEventFile]:
+    """The event files that a run makes in its working folder, by their path in it. Its agents list them."""
+    lists = {name: listed for name, folder in replicas.items() if (listed := read_working_files(folder)) is not None}
+    working = working_folder(run_folder, attempt) if lists else None
+    if working is None:
+        return {}
+    found: dict[str, ListedEventFile] = {}
+    for replica in sorted(lists, key=is_launcher):  # a launcher's processes are the ranks', too
+        for file in lists[replica].files:
+            if is_event_file(file.path) and file.state != SHARED:
+                known = found.get(file.path, ListedEventFile(working / file.path, None))
+                found[file.path] = known._replace(replica=known.replica or (replica if file.is_own else None))
+    return {inside: file for inside, file in found.items() if file.path.is_file() and not file.path.is_symlink()}
+
+
+def working_folder(run_folder: Path, attempt: int) -> Path | None:
+    """The folder in which the replicas of an attempt run, if this machine can see it. Only the facts say so: they do
+    not come from a pod, unlike the lists."""
+    facts = read_json(run_folder / run_paths.facts_file(attempt))
+    working = facts.get("working") if isinstance(facts, dict) and "pod" not in facts else None
+    return Path(working) if isinstance(working, str) and os.path.isdir(working) else None
 
 
 def _replica_name(step: str) -> str:

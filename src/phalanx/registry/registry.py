@@ -23,7 +23,20 @@ from phalanx import run_paths
 from phalanx.artifacts.objects import LEFTOVERS_S, FileRecord, Objects, TreeDigester, digest_of_files, read_kept
 from phalanx.artifacts.outputs import index_outputs, update_manifest
 from phalanx.artifacts.remote import refuse_credentials
-from phalanx.artifacts.trees import CHUNK, FILE, FOLDER, LINK, OWNED, Progress, Tree, TreeEntry, no_progress, run_tree
+from phalanx.artifacts.trees import (
+    CHUNK,
+    FILE,
+    FOLDER,
+    LINK,
+    OWNED,
+    ROOTS,
+    Progress,
+    Tree,
+    TreeEntry,
+    no_progress,
+    path_parts,
+    run_tree,
+)
 from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError
 from phalanx.home.home import Home
@@ -101,6 +114,8 @@ class Registry:
         metrics, the run's last ones are used. `once`: CallError when this source of the run was registered before."""
         name = check_name(name)
         run = self.store.find(run_id) if run_id else None
+        if run is not None and not _SCHEME.match(source):
+            source = self._with_root(run, source)
         draft = self._draft(run, source)
         data = {
             "run": run.id if run else None,
@@ -146,6 +161,13 @@ class Registry:
             at=event.get("at"),
             once=True,
         )
+
+    def _with_root(self, run: Run, source: str) -> str:
+        """A path in the run's folder, also for one below its outputs. Raises CallError."""
+        steps = path_parts(source)
+        below = "/".join((run_paths.OUTPUTS, *steps))
+        is_output = bool(steps) and steps[0] not in ROOTS and run_tree(self.home.run(run.id).path).look(below)
+        return below if is_output else source
 
     def _draft(self, run: Run | None, source: str) -> DraftVersion | None:
         """None for a URL: its files are not stored here."""
