@@ -125,6 +125,7 @@ with tracking.start(config={"lr": 0.1}) as run:
     run.alert("a")
     run.image("i", [[0]])
     assert run.config.lr == 0.1 and run.config["depth"] == 3
+    assert tracking.start() is run
 @tracking.track
 def train(lr): return {"x": lr}
 assert train(0.5) == {"x": 0.5}
@@ -137,3 +138,18 @@ def test_the_handle_of_a_run_is_not_shared_by_accident(run: TrackedRun) -> None:
     assert run.config is run.config
     assert run.summary is run.summary
     assert run.resumed is False
+
+
+def test_the_config_is_there_when_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    text = """
+from phalanx import tracking
+tracking.start(config={"lr": 0.1})
+assert tracking.start().config.lr == 0.1
+with tracking.start(name="child", nested=True) as child:
+    child.config.depth = 3
+tracking.start().log(loss=1.0)
+"""
+    answer = script(text, PHALANX_HOME=str(tmp_path / "file" / "home"))
+    assert (answer.code, answer.out) == (0, "")
+    assert set(answer.err.splitlines()) == {"phalanx: this run is not tracked: Not a directory"}

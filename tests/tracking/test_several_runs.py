@@ -244,6 +244,14 @@ def test_a_child_of_a_started_run_is_stored_beside_it(run: TrackedRun, replica: 
     assert replica.values("loss") == [2.0]
 
 
+def test_a_nested_run_that_is_the_first_of_all_is_a_child_of_the_started_run(replica: Replica) -> None:
+    (replica.run / "run.json").write_text("{}")
+    with tracking.start(name="fold", nested=True) as child:
+        assert child.parent is not None
+        assert child.parent.id == replica.run.name
+    assert replica.events("describe") == []
+
+
 def test_threads_of_a_started_run_share_it(replica: Replica) -> None:
     handles = []
     in_threads(4, lambda number: handles.append(tracking.start(name=f"t{number}")))

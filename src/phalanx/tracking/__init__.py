@@ -68,12 +68,14 @@ def start(  # noqa: PLR0913,PLR0917 - all that can be said of a run
 
 
 def _found(wanted: RunRequest) -> TrackedRun:
+    run = _runs.current()
+    if run is not None and run.is_nowhere and not run.is_finished and not wanted.is_other:
+        return run  # with its config
     if os.environ.get("PHALANX_TRACKING", "").lower() in ("off", "0", "false", "no"):
         return _added(nowhere(), is_shared=False)
     same = wanted.id and next((run for run in _runs.unfinished if run.id == wanted.id and not run.is_finished), None)
     if same:
         return _described(same, wanted)
-    run = _runs.current()
     writer = this_writer(MARKS.environment())
     if run is not None and not run.is_finished and not run.is_nowhere:
         if wanted.is_nested or (wanted.is_other and run.is_entered and _runs.is_here(run)):
@@ -84,7 +86,8 @@ def _found(wanted: RunRequest) -> TrackedRun:
             run.finish()
     if writer is None:
         return _outside(wanted)
-    return _described(_inside(writer), wanted)
+    launched = _inside(writer)
+    return _outside(wanted, launched) if wanted.is_nested else _described(launched, wanted)
 
 
 def _is_part(run: TrackedRun, writer: WriterIdentity | None) -> bool:

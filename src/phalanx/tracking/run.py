@@ -254,6 +254,7 @@ class TrackedRun(Media):
         than 0 it failed."""
         self._ignore("finish", others, ("status", "reason", "exit_code"))
         if self.is_finished or self.is_nowhere:
+            self.is_finished = True
             return
         status, reason = _text(status).lower(), _text(reason)
         if exit_code is not None and _text(exit_code) != "0":
