@@ -34,6 +34,7 @@ FULL_BYTES = 64 << 10  # with less free disk, the program's own error message ma
 ABORT_S = 2.0  # for a hanging command to print a traceback
 HEAR_S = 2.0  # for a signal sent to the whole job to reach the agent, too
 LISTEN_S = 1.0  # how often requests by file are checked
+SERVED_S = 2.0  # for a command that only serves to end by itself, when all that it serves have ended
 _TO_END = (signal.SIGTERM, signal.SIGINT)
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
@@ -84,6 +85,7 @@ class Supervisor:
         self.was_full = False  # the disk, at any moment: room that was made later does not help the command
         self.cause: Cause | None = None  # why we ended it ourselves
         self.deadline = Deadline(task.limits)
+        self.served_at: float | None = None  # since when all that it serves have ended
         self.kernel_kills = processes.kernel_kills_for_memory()
         self._reserve()
 
@@ -184,7 +186,7 @@ class Supervisor:
             is_signalled = received in _TO_END and self.task.shares_signals  # the command must not be signalled twice
             if self.task.is_remote and now >= listen_at:
                 listen_at = now + LISTEN_S
-                received = received if received in (*_TO_END, signal.SIGQUIT) else _asked(self.task)
+                received = received if received in (*_TO_END, signal.SIGQUIT) else self._asked(now)
             if received in _TO_END:
                 kill_at = self._ask_to_end(child, Cause.STOPPED, kill_at, is_signalled=is_signalled)
             elif received == signal.SIGQUIT:
@@ -203,6 +205,18 @@ class Supervisor:
             if kill_at is not None and now >= kill_at:
                 self._signal_tree(child, signal.SIGKILL)
                 kill_at = now + 1.0
+
+    def _asked(self, now: float) -> signal.Signals | None:
+        """The signal requested by file: by the scheduler, or because all replicas that it serves have ended."""
+        if os.path.exists(os.path.join(self.task.folder, run_paths.ASKED_TO_ABORT)):
+            return signal.SIGQUIT
+        if os.path.exists(os.path.join(self.task.folder, run_paths.ASKED_TO_END)):
+            return signal.SIGTERM
+        served = self.task.serves
+        if served and all(os.path.exists(os.path.join(folder, run_paths.END)) for folder in served):
+            self.served_at = now if self.served_at is None else self.served_at
+        is_done = self.served_at is not None and now - self.served_at >= SERVED_S
+        return signal.SIGTERM if is_done else None
 
     def _request_checkpoint(self) -> None:
         handling = processes_handling(processes.descendants(os.getpid()), self.task.limits.signal)
@@ -405,18 +419,6 @@ def _become(argv: list[str], environment: dict[str, str]) -> None:
         if argv[0] != "bash":
             raise
     os.execvpe("sh", ["sh", *argv[1:]], environment)
-
-
-def _asked(task: Task) -> signal.Signals | None:
-    """The signal requested by file: by the scheduler, or because all replicas that it serves have ended."""
-    if os.path.exists(os.path.join(task.folder, run_paths.ASKED_TO_ABORT)):
-        return signal.SIGQUIT
-    if os.path.exists(os.path.join(task.folder, run_paths.ASKED_TO_END)):
-        return signal.SIGTERM
-    served = task.serves
-    if served and all(os.path.exists(os.path.join(folder, run_paths.END)) for folder in served):
-        return signal.SIGTERM
-    return None
 
 
 def _is_end_requested() -> bool:
