@@ -104,6 +104,7 @@ def tasks_of(plan: StoredPlan, facts: dict[str, Any], rank: int | None = None) -
                 is_remote=is_remote,
                 shares_signals=is_shared and not facts.get("relays_signals"),
                 patience_s=patience_s,
+                offers_mlflow=_offers_mlflow(plan, replica, environment, is_remote=is_remote),
             )
         )
     return tasks
@@ -115,6 +116,14 @@ def _use_python(environment: dict[str, str], python: dict[str, Any]) -> None:
         environment["PATH"] = python["path"] + os.pathsep + environment.get("PATH", "")
         environment.pop("PYTHONHOME", None)
     environment.update(python["variables"])
+
+
+def _offers_mlflow(
+    plan: StoredPlan, replica: PlannedReplica, environment: Mapping[str, str], *, is_remote: bool
+) -> bool:
+    """Unless MLflow is sent elsewhere, or the user's launcher passes the address on to other machines."""
+    is_passed_on = replica.role == LAUNCHER or (plan.launch == "own" and is_remote)
+    return "MLFLOW_TRACKING_URI" not in environment and not is_passed_on
 
 
 def _served(plan: StoredPlan, facts: dict[str, Any], name: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
 import signal
 import socket
 import time
@@ -58,6 +59,7 @@ class Task(NamedTuple):
     is_remote: bool = False  # no signals from the scheduler: requests come by file
     shares_signals: bool = False  # the cluster signals the command as well as the agent
     patience_s: float = PATIENCE_S  # timeout for the server
+    offers_mlflow: bool = False  # the agent answers the MLflow clients of the command
 
 
 class ProcessExit(NamedTuple):
@@ -85,6 +87,8 @@ class Supervisor:
         self.was_full = False  # the disk, at any moment: room that was made later does not help the command
         self.cause: Cause | None = None  # why we ended it ourselves
         self.deadline = Deadline(task.limits)
+        self.mlflow: socket.socket | None = None  # for MLflow's clients, until the first one connects
+        self.mlflow_token = ""
         self.served_at: float | None = None  # since when all that it serves have ended
         self.kernel_kills = processes.kernel_kills_for_memory()
         self._reserve()
@@ -106,6 +110,7 @@ class Supervisor:
         end = self._meet()
         ended_at = time.time()
         if end is None:
+            self._offer_mlflow()
             child = self._start()
             self.deadline = Deadline(self.task.limits)  # the time of the preflight does not count
             self._note({"start": child})
@@ -143,6 +148,34 @@ class Supervisor:
             pass
         finally:
             os.close(log)
+
+    def _offer_mlflow(self) -> None:
+        """Open a port for MLflow's clients. Most commands never use it: what answers starts with the first client."""
+        if not self.task.offers_mlflow:
+            return
+        try:
+            self.mlflow = socket.create_server(("127.0.0.1", 0), backlog=128)
+        except OSError:
+            return  # no loopback: clients do what they do without Phalanx
+        self.mlflow_token = os.urandom(16).hex()
+        environment = self.task.environment
+        environment["MLFLOW_TRACKING_URI"] = f"http://127.0.0.1:{self.mlflow.getsockname()[1]}"
+        environment["MLFLOW_TRACKING_TOKEN"] = self.mlflow_token
+        environment["MLFLOW_RUN_ID"] = environment.get("PHALANX_RUN_ID", "")
+        # Clients prefer them to a token.
+        environment.update(MLFLOW_TRACKING_USERNAME="", MLFLOW_TRACKING_PASSWORD="")
+        if any(name in environment for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")):
+            for name in ("no_proxy", "NO_PROXY"):
+                environment[name] = ",".join(filter(None, (environment.get(name), "127.0.0.1")))
+
+    def _answer_mlflow(self) -> None:
+        """Start to answer MLflow's clients once there is one."""
+        if self.mlflow is not None and select.select([self.mlflow], [], [], 0)[0]:
+            from phalanx.agent import mlflow_calls, mlflow_endpoint
+
+            calls = mlflow_calls.MlflowCalls(self.task.folder, self.task.environment)
+            mlflow_endpoint.start(self.mlflow, f"Bearer {self.mlflow_token}", calls)
+            self.mlflow = None
 
     def _start(self) -> int:
         task = self.task
@@ -196,6 +229,7 @@ class Supervisor:
             elif deadline.is_time_to_save(now):
                 self._request_checkpoint()
             self._look_at_log()
+            self._answer_mlflow()
             if now >= measure_at:
                 measure_at = now + (MEASURE_S if self.task.memory_mib is None else MEASURE_LIMITED_S)
                 self._measure(now)
