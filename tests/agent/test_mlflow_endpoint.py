@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from phalanx.agent import mlflow_endpoint
-from phalanx.agent.mlflow_calls import MlflowCalls
+from phalanx.agent.mlflow import endpoint as mlflow_endpoint
+from phalanx.agent.mlflow.records import RunRecords
 from phalanx.spool import read
 from phalanx.store.series.points import FolderSummaries
 
@@ -31,7 +31,7 @@ class Endpoint:
         environment = {"PHALANX_RUN_ID": RUN, "PHALANX_RUN_NAME": "quick", "PHALANX_PARAMS": '{"lr": 0.1, "a": "b"}'}
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        mlflow_endpoint.start(self.listener, "Bearer good", MlflowCalls(str(self.folder), environment))
+        mlflow_endpoint.start(self.listener, "good", RunRecords(str(self.folder), environment))
 
     def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
