@@ -29,9 +29,13 @@ class Endpoint:
         self.folder = run_folder / "replicas" / replica / "attempt-1"
         self.folder.mkdir(parents=True)
         environment = {"PHALANX_RUN_ID": RUN, "PHALANX_RUN_NAME": "quick", "PHALANX_PARAMS": '{"lr": 0.1, "a": "b"}'}
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        mlflow_endpoint.start(self.listener, "good", RunRecords(str(self.folder), environment))
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        self.server = mlflow_endpoint.start(listener, "good", RunRecords(str(self.folder), environment))
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
 
     def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -65,7 +69,7 @@ class Endpoint:
 def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
     found = Endpoint(tmp_path)
     yield found
-    found.listener.close()
+    found.close()
 
 
 def test_what_is_logged_becomes_records_of_the_replica(endpoint: Endpoint) -> None:
@@ -141,7 +145,7 @@ def test_a_model_is_logged_and_registered(endpoint: Endpoint, tmp_path: Path) ->
     assert kept[made["model_id"]]["status"] == "LOGGED_MODEL_READY"
     other = Endpoint(tmp_path, "worker-0")
     other.post("logged-models", name="second")
-    other.listener.close()
+    other.close()
     assert len(json.loads((tmp_path / "logged-models.json").read_text())["models"]) == 2
 
 

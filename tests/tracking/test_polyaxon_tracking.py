@@ -11,7 +11,6 @@ from tests.test_imports import python_3_8
 from tests.tracking.test_polyaxon_client import run_script
 
 SCRIPT = """
-import os
 from polyaxon import tracking
 
 tracking.init(owner="acme", project="vision", name="mnist", tags=["a", "b"], track_logs=False)
@@ -22,7 +21,8 @@ tracking.log_metric("f1", 0.5, step=2, timestamp=None)
 tracking.log_outputs(best=0.75, verdict="good")
 tracking.log_tags("c, d")
 path = tracking.get_outputs_path("deep/model.bin")
-open(path, "w").write("weights")
+with open(path, "w") as stream:
+    stream.write("weights")
 tracking.log_model(path, name="mnist", framework="pytorch")
 tracking.log_artifact(path, kind="file", name="kept.bin")
 tracking.log_data_ref(name="train", path="s3://bucket/train", hash="abc")

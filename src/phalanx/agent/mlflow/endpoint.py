@@ -30,13 +30,14 @@ SERVED = "3.0.0"  # clients that send traces ask for the version, and send none 
 INFO = {"store_type": None, "workspaces_enabled": False, "trace_archival_enabled": False}
 
 
-def start(listener: socket.socket, token: str, records: RunRecords) -> None:
+def start(listener: socket.socket, token: str, records: RunRecords) -> HTTPServer:
     """Answer the connections of a listening socket, in a thread, until the process ends."""
     server = HTTPServer(("127.0.0.1", 0), _Request, bind_and_activate=False)
     server.socket.close()
     server.socket = listener
     server.calls, server.secret = MlflowCalls(records), f"Bearer {token}"  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, name="mlflow", daemon=True).start()
+    return server
 
 
 class _Request(BaseHTTPRequestHandler):
