@@ -18,6 +18,7 @@ from phalanx import run_paths
 from phalanx.errors import CallError, StoreError, SystemFault
 from phalanx.home.home import Home
 from phalanx.ingest.tensorboard import EventFileFollower
+from phalanx.ingest.wandb import WandbFollower
 from phalanx.spool import JSON, Reader, Record
 from phalanx.store import Artifact, Run, Store, Summary
 from phalanx.store.series.points import FolderSummaries
@@ -62,6 +63,7 @@ class RunIndexer:
         self.events: dict[Path, Reader] = {}
         self.dropped: dict[Path, Mapping[str, int]] = {}  # reasons and counts, by file
         self.boards = EventFileFollower(self.folder, self.attempt, self.folders)
+        self.wandb = WandbFollower(self.folder, self.folders)
 
     def run_pass(self, *, is_over: bool = False) -> None:
         """Read new data periodically; read all of it when the run has ended. Raises OSError, StoreError."""
@@ -70,7 +72,7 @@ class RunIndexer:
             return
         self._look_for_more()
         faults = []
-        for look in (self._follow_boards, self._take_events, self._take_points):
+        for look in (self._follow_boards, self._follow_wandb, self._take_events, self._take_points):
             try:
                 look(is_over=is_over)
             except OSError as fault:
@@ -91,6 +93,7 @@ class RunIndexer:
 
     def close(self) -> None:
         self.boards.close()
+        self.wandb.close()
 
     def _follow_boards(self, *, is_over: bool) -> None:
         if self.is_torn:
@@ -100,6 +103,9 @@ class RunIndexer:
         except OSError:
             self.is_torn = True
             raise
+
+    def _follow_wandb(self, *, is_over: bool) -> None:
+        self.wandb.follow(is_over=is_over)
 
     def _take_points(self, *, is_over: bool) -> None:
         changed: dict[str, Summary] = {}
