@@ -36,6 +36,7 @@ tracking.log_plotly_chart("chart", object())
 assert tracking.get_tensorboard_path().endswith("tensorboard")
 assert tracking.TRACKING_RUN is not None
 tracking.log_succeeded(message="done")
+tracking.log_metric("after", 1)
 """
 
 
@@ -51,6 +52,7 @@ def assert_kept(kept: Kept) -> None:
         "f1": [(2, 0.5)],
         "best": [(None, 0.75)],
         "roc/auc": [(None, 0.5)],
+        "after": [(None, 1.0)],
     }
     assert kept.params() == {"lr": 0.1, "layers": [1, 2]}
     assert [tag for event in kept.events("tags") for tag in event["add"]] == ["a", "b", "c", "d"]

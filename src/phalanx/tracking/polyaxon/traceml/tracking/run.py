@@ -267,15 +267,22 @@ class Run:
 
     @_safe
     def log_succeeded(self, reason: str | None = None, message: str | None = None) -> None:
-        self.run.finish("succeeded", message or reason or "")
+        self._end("succeeded", message or reason or "")
 
     @_safe
     def log_failed(self, reason: str | None = None, message: str | None = None) -> None:
-        self.run.finish("failed", message or reason or "")
+        self._end("failed", message or reason or "")
 
     @_safe
     def log_stopped(self, reason: str | None = None, message: str | None = None) -> None:
-        self.run.finish("stopped", message or reason or "")
+        self._end("stopped", message or reason or "")
+
+    def _end(self, status: str, reason: str) -> None:
+        """Inside a run only a note: the scheduler determines how it ends."""
+        if self.run.is_managed:
+            self.log_status(status, reason)
+        else:
+            self.run.finish(status, reason)
 
     @_safe
     def end(self) -> None:
