@@ -76,7 +76,7 @@ def test_what_is_logged_becomes_records_of_the_replica(endpoint: Endpoint) -> No
     run = endpoint.get(f"runs/get?run_id={RUN}")["run"]
     assert run["info"]["run_name"] == "quick"
     assert {row["key"]: row["value"] for row in run["data"]["params"]} == {"lr": "0.1", "a": "b"}
-    point = {"run_id": RUN, "key": "loss", "timestamp": 1_700_000_000_000}
+    point: dict[str, Any] = {"run_id": RUN, "key": "loss", "timestamp": 1_700_000_000_000}
     for step, value in enumerate([3.0, 2.0, "NaN"]):
         endpoint.post("runs/log-metric", **point, value=value, step=step)
     endpoint.post(

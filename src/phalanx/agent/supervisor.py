@@ -109,7 +109,7 @@ class Supervisor:
         end = self._meet()
         ended_at = time.time()
         if end is None:
-            self._offer_mlflow()
+            self.mlflow = _offered(self.task)
             child = self._start()
             self.deadline = Deadline(self.task.limits)  # the time of the preflight does not count
             self._note({"start": child})
@@ -147,13 +147,6 @@ class Supervisor:
             pass
         finally:
             os.close(log)
-
-    def _offer_mlflow(self) -> None:
-        if self.task.offers_mlflow:
-            try:
-                self.mlflow = MlflowOffer(self.task.folder, self.task.environment)
-            except OSError:
-                pass  # clients do what they do without Phalanx
 
     def _answer_mlflow(self) -> None:
         if self.mlflow is not None:
@@ -397,6 +390,13 @@ class Supervisor:
         finally:
             os.close(descriptor)
         os.rename(self.end_draft, os.path.join(self.task.folder, run_paths.END))
+
+
+def _offered(task: Task) -> MlflowOffer | None:
+    try:
+        return MlflowOffer(task.folder, task.environment) if task.offers_mlflow else None
+    except OSError:
+        return None  # clients do what they do without Phalanx
 
 
 def last_lines(path: str) -> list[str]:

@@ -60,14 +60,14 @@ def records(path: Path, root: Path, skipped: Counter[str]) -> Iterator[bytes]:
         skipped["damage"] += len(whole)
 
 
-class LogPosition(NamedTuple):
+class WandbPosition(NamedTuple):
     """How far a growing file was read: a block, and the records that begin in it and were read."""
 
     block: int = 0
     taken: int = 0
 
 
-def records_after(path: Path, root: Path, position: LogPosition) -> Iterator[tuple[bytes, LogPosition]]:
+def records_after(path: Path, root: Path, position: WandbPosition) -> Iterator[tuple[bytes, WandbPosition]]:
     """The complete records after a position, each with the position behind it. Raises OSError, FileRefused."""
     whole, begin, number = bytearray(), position, position.block
     is_open = False
@@ -78,7 +78,7 @@ def records_after(path: Path, root: Path, position: LogPosition) -> Iterator[tup
             for kind, data in _block(block, 0 if number else HEADER.size, Counter()):
                 if kind in (WHOLE, FIRST):
                     taken += 1
-                    whole, begin, is_open = bytearray(data), LogPosition(number, taken), True
+                    whole, begin, is_open = bytearray(data), WandbPosition(number, taken), True
                 elif is_open:
                     whole += data
                 if is_open and kind in (WHOLE, LAST):

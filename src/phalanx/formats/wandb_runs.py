@@ -28,7 +28,7 @@ from phalanx.formats.foreign_run import (
 )
 from phalanx.formats.protobuf import Malformed
 from phalanx.formats.safe_files import FileRefused, digest, read_bytes, walk
-from phalanx.formats.wandb_log import LogPosition
+from phalanx.formats.wandb_log import WandbPosition
 from phalanx.formats.wandb_records import RunRecord
 
 MAX_TABLE = 16 << 20  # bytes
@@ -141,7 +141,7 @@ def _read(paths: list[Path], root: Path, head: RunRecord, losses: ImportLosses) 
 class WandbLogReader:
     """Follows the file of a run that is being logged. `poll` returns what was logged since the last call."""
 
-    def __init__(self, path: Path, position: LogPosition) -> None:
+    def __init__(self, path: Path, position: WandbPosition) -> None:
         self.path, self.position = path, position
         self._run: _Run | None = None
         self._losses = ImportLosses()
@@ -154,7 +154,7 @@ class WandbLogReader:
                 return  # not written yet
             self._run = _Run(head, self.path.parent)
             self._run.files = self.path.parent / "files"
-            if self.position == LogPosition() and self._run.params:
+            if self.position == WandbPosition() and self._run.params:
                 yield ForeignEvent("params", head.started or 0.0, {"values": self._run.params})
         for record, position in wandb_log.records_after(self.path, self.path.parent, self.position):
             with suppress(Malformed):

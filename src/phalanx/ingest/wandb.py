@@ -49,17 +49,17 @@ class WandbFollower:
 
     def _read(self, folder: Path, *, is_over: bool) -> None:
         from phalanx.formats.safe_files import FileRefused
-        from phalanx.formats.wandb_log import LogPosition
+        from phalanx.formats.wandb_log import WandbPosition
         from phalanx.formats.wandb_runs import WandbLogReader, logs_in
 
         state = folder / f"{NAME}.json"
         noted = read_json(state) or {}
-        read_to = {}
+        read_to: dict[str, Any] = {}
         for path in logs_in(folder):
             inside = path.name
             reader = self.readers.get(path)
             if reader is None:
-                reader = self.readers[path] = WandbLogReader(path, LogPosition(*noted.get(inside, (0, 0))))
+                reader = self.readers[path] = WandbLogReader(path, WandbPosition(*noted.get(inside, (0, 0))))
             with suppress(FileRefused):
                 for record in reader.poll():
                     self._keep(folder, record)
