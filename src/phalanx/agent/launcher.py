@@ -23,7 +23,7 @@ from phalanx.agent.processes import boot_id
 from phalanx.agent.supervisor import WATCHED, Supervisor, Task
 from phalanx.atomic_files import write_atomic, write_new
 from phalanx.ends import Cause, End
-from phalanx.naming import LAUNCHER, is_helper, is_launcher
+from phalanx.naming import LAUNCHER, is_launcher
 from phalanx.placeholders import Hole, Value, fill
 from phalanx.stored_plan import PlannedReplica, StoredPlan, read_plan_file
 
@@ -100,7 +100,7 @@ def tasks_of(plan: StoredPlan, facts: dict[str, Any], rank: int | None = None) -
                 gpus=facts.get("watched", {}).get(name) if gpus is None else gpus,
                 meeting=meetings.get(name),
                 server=first if plan.service else None,
-                serves=_served(plan, facts) if is_shared and is_helper(name) else (),
+                serves=_served(plan, facts, name) if is_shared else (),
                 is_remote=is_remote,
                 shares_signals=is_shared and not facts.get("relays_signals"),
                 patience_s=patience_s,
@@ -109,6 +109,7 @@ def tasks_of(plan: StoredPlan, facts: dict[str, Any], rank: int | None = None) -
                 siblings=tuple(
                     facts["folders"][other.name] for other in plan.with_command if other.name in facts["folders"]
                 ),
+                offers_mlflow=_offers_mlflow(plan, replica, environment, is_remote=is_remote),
             )
         )
     return tasks
@@ -122,10 +123,18 @@ def _use_python(environment: dict[str, str], python: dict[str, Any]) -> None:
     environment.update(python["variables"])
 
 
-def _served(plan: StoredPlan, facts: dict[str, Any]) -> tuple[str, ...]:
-    """The folders of the replicas that a server serves: it may end when they have ended."""
-    names = [replica.name for replica in plan.with_command]
-    return tuple(facts["folders"][name] for name in names if not is_helper(name))
+def _offers_mlflow(
+    plan: StoredPlan, replica: PlannedReplica, environment: Mapping[str, str], *, is_remote: bool
+) -> bool:
+    """Unless MLflow is sent elsewhere, or the user's launcher passes the address on to other machines."""
+    is_passed_on = replica.role == LAUNCHER or (plan.launch == "own" and is_remote)
+    return "MLFLOW_TRACKING_URI" not in environment and not is_passed_on
+
+
+def _served(plan: StoredPlan, facts: dict[str, Any], name: str) -> tuple[str, ...]:
+    """The folders of the replicas that one that only serves waits for: it may end when they have ended."""
+    deciding = plan.deciding
+    return () if name in deciding else tuple(facts["folders"][each] for each in deciding)
 
 
 def _starts_here(plan: StoredPlan, replica: PlannedReplica, rank: int | None) -> bool:
@@ -148,10 +157,24 @@ def _complete(environment: dict[str, str], name: str, plan: StoredPlan, facts: d
         environment[AGENT_MARK] = plan.run_id  # what it starts are agents
     elif "PHALANX_MLFLOW" in environment:  # a separate URL for each replica, for separate metrics
         environment["MLFLOW_TRACKING_URI"] = f"{environment.pop('PHALANX_MLFLOW')}/{name}"
+    if "pod" not in facts and not _sends_to_wandb(environment):  # files in a pod do not come home
+        environment.update(WANDB_MODE="offline", WANDB_DIR=facts["folders"][name])
     if plan.launch == "own":
         environment["PHALANX_LAUNCH"] = "own"  # the user's launcher sets the ranks
     environment.setdefault("PYTHONUNBUFFERED", "1")
     environment.setdefault("PYTHONFAULTHANDLER", "1")  # prints a traceback at a crash, or when a hang is ended
+
+
+def _sends_to_wandb(environment: Mapping[str, str]) -> bool:
+    """Whether the user has chosen where W&B logs: by a mode, an address, an API key or a login."""
+    if any(environment.get(name) for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_DISABLED")):
+        return True
+    netrc = environment.get("NETRC") or os.path.join(environment.get("HOME", ""), ".netrc")
+    try:
+        with open(netrc, encoding="utf-8", errors="replace") as stream:
+            return "wandb" in stream.read(1 << 16)
+    except OSError:
+        return False
 
 
 def _argv(plan: StoredPlan, replica: PlannedReplica) -> Sequence[Value]:

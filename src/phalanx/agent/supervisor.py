@@ -20,6 +20,7 @@ from phalanx import run_paths
 from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import CHECKPOINTED, Deadline, TimeLimits, processes_handling
 from phalanx.agent.left_files import LeftFiles
+from phalanx.agent.mlflow.offer import MlflowOffer
 from phalanx.agent.preflight import PATIENCE_S
 from phalanx.agent.writer_processes import WriterProcesses
 from phalanx.ends import Cause, End
@@ -41,6 +42,7 @@ HEAR_S = 2.0  # for a signal sent to the whole job to reach the agent, too
 COLLECT_S = 600.0  # to copy files of the working folder when the command has ended
 COLLECT_HASTILY_S = 5.0  # the same if it was ended by a limit or on request
 LISTEN_S = 1.0  # how often requests by file are checked
+SERVED_S = 2.0  # for a command that only serves to end by itself, when all that it serves have ended
 _TO_END = (signal.SIGTERM, signal.SIGINT)
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
@@ -67,6 +69,7 @@ class Task(NamedTuple):
     outputs: str = ""
     collect: CollectSettings | None = None  # None: the working folder is not watched
     siblings: tuple[str, ...] = ()  # the folders of all replicas that share the working folder
+    offers_mlflow: bool = False  # the agent answers the MLflow clients of the command
 
 
 class ProcessExit(NamedTuple):
@@ -96,6 +99,8 @@ class Supervisor:
         self.deadline = Deadline(task.limits)
         self.writers = WriterProcesses(task.environment)
         self.early_until = 0.0
+        self.mlflow: MlflowOffer | None = None
+        self.served_at: float | None = None  # since when all that it serves have ended
         self.kernel_kills = processes.kernel_kills_for_memory()
         self.left = LeftFiles.of(task.folder, task.working, task.outputs, task.collect, task.siblings)
         self._reserve()
@@ -119,6 +124,7 @@ class Supervisor:
         if end is None:
             if self.left is not None:
                 self.left.begin(os.stat(self.end_draft).st_ctime_ns)
+            self.mlflow = _offered(self.task)
             child = self._start()
             self.deadline = Deadline(self.task.limits)  # the time of the preflight does not count
             self._note({"start": child})
@@ -157,6 +163,10 @@ class Supervisor:
             pass
         finally:
             os.close(log)
+
+    def _answer_mlflow(self) -> None:
+        if self.mlflow is not None:
+            self.mlflow.check()
 
     def _start(self) -> int:
         task = self.task
@@ -201,7 +211,7 @@ class Supervisor:
             is_signalled = received in _TO_END and self.task.shares_signals  # the command must not be signalled twice
             if self.task.is_remote and now >= listen_at:
                 listen_at = now + LISTEN_S
-                received = received if received in (*_TO_END, signal.SIGQUIT) else _asked(self.task)
+                received = received if received in (*_TO_END, signal.SIGQUIT) else self._asked(now)
             if received in _TO_END:
                 kill_at = self._ask_to_end(child, Cause.STOPPED, kill_at, is_signalled=is_signalled)
             elif received == signal.SIGQUIT:
@@ -211,6 +221,7 @@ class Supervisor:
             elif deadline.is_time_to_save(now):
                 self._request_checkpoint()
             self._look_at_log()
+            self._answer_mlflow()
             if now >= measure_at:
                 measure_at = now + (MEASURE_S if self.task.memory_mib is None else MEASURE_LIMITED_S)
                 self._measure(now)
@@ -221,6 +232,18 @@ class Supervisor:
             if kill_at is not None and now >= kill_at:
                 self._signal_tree(child, signal.SIGKILL)
                 kill_at = now + 1.0
+
+    def _asked(self, now: float) -> signal.Signals | None:
+        """The signal requested by file: by the scheduler, or because all replicas that it serves have ended."""
+        if os.path.exists(os.path.join(self.task.folder, run_paths.ASKED_TO_ABORT)):
+            return signal.SIGQUIT
+        if os.path.exists(os.path.join(self.task.folder, run_paths.ASKED_TO_END)):
+            return signal.SIGTERM
+        served = self.task.serves
+        if served and all(os.path.exists(os.path.join(folder, run_paths.END)) for folder in served):
+            self.served_at = now if self.served_at is None else self.served_at
+        is_done = self.served_at is not None and now - self.served_at >= SERVED_S
+        return signal.SIGTERM if is_done else None
 
     def _request_checkpoint(self) -> None:
         handling = processes_handling(processes.descendants(os.getpid()), self.task.limits.signal)
@@ -413,6 +436,13 @@ class Supervisor:
         os.rename(self.end_draft, os.path.join(self.task.folder, run_paths.END))
 
 
+def _offered(task: Task) -> MlflowOffer | None:
+    try:
+        return MlflowOffer(task.folder, task.environment) if task.offers_mlflow else None
+    except OSError:
+        return None  # clients do what they do without Phalanx
+
+
 def last_lines(path: str) -> list[str]:
     """The last lines of a log as clean text: long lines are cut, undecodable bytes replaced."""
     try:
@@ -449,18 +479,6 @@ def _become(argv: list[str], environment: dict[str, str]) -> None:
         if argv[0] != "bash":
             raise
     os.execvpe("sh", ["sh", *argv[1:]], environment)
-
-
-def _asked(task: Task) -> signal.Signals | None:
-    """The signal requested by file: by the scheduler, or because all replicas that it serves have ended."""
-    if os.path.exists(os.path.join(task.folder, run_paths.ASKED_TO_ABORT)):
-        return signal.SIGQUIT
-    if os.path.exists(os.path.join(task.folder, run_paths.ASKED_TO_END)):
-        return signal.SIGTERM
-    served = task.serves
-    if served and all(os.path.exists(os.path.join(folder, run_paths.END)) for folder in served):
-        return signal.SIGTERM
-    return None
 
 
 def _is_end_requested() -> bool:

@@ -18,6 +18,7 @@ from phalanx import run_paths
 from phalanx.errors import CallError, StoreError, SystemFault
 from phalanx.home.home import Home
 from phalanx.ingest.tensorboard import EventFileFollower
+from phalanx.ingest.wandb import WandbFollower
 from phalanx.spool import JSON, Reader, Record
 from phalanx.store import Artifact, Run, Store
 from phalanx.store.series.attempts import planned_ranks, replica_order
@@ -63,6 +64,7 @@ class RunIndexer:
         self.events: dict[Path, Reader] = {}
         self.dropped: dict[Path, Mapping[str, int]] = {}  # reasons and counts, by file
         self.boards = EventFileFollower(self.folder, self.attempt, self.folders, is_replay=self.is_replay)
+        self.wandb = WandbFollower(self.folder, self.folders)
 
     def _summaries_of(self, replica: str) -> ReplicaSummaries:
         return ReplicaSummaries(self.folder, replica, self.attempt)
@@ -84,7 +86,14 @@ class RunIndexer:
             return
         self._look_for_more()
         faults = []
-        for look in (self._read_trackers, self._follow_boards, self._take_events, self._take_points, self._take_files):
+        for look in (
+            self._read_trackers,
+            self._follow_boards,
+            self._follow_wandb,
+            self._take_events,
+            self._take_points,
+            self._take_files,
+        ):
             try:
                 look(is_over=is_over)
             except OSError as fault:
@@ -104,6 +113,7 @@ class RunIndexer:
 
     def close(self) -> None:
         self.boards.close()
+        self.wandb.close()
 
     def _read_trackers(self, *, is_over: bool) -> None:
         """What other tools tracked is in our files from then on."""
@@ -141,6 +151,9 @@ class RunIndexer:
         except OSError:
             self.is_torn = True
             raise
+
+    def _follow_wandb(self, *, is_over: bool) -> None:
+        self.wandb.follow(is_over=is_over)
 
     def _take_points(self, *, is_over: bool) -> None:
         # Other replicas may have logged in earlier attempts, and compacted points are no longer in the files.
