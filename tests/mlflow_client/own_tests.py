@@ -1,0 +1,98 @@
+"""A pytest plugin with which MLflow's own tests talk to `phalanx serve`. `make test-mlflow-own` loads it.
+
+Where MLflow's tests start a server of MLflow, or use a database as the tracking store, they get a `phalanx serve` with
+an empty home instead. It contains nothing of MLflow's tests, and changes nothing in what they check.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PYTHON = os.environ.get("PHALANX_PYTHON", str(ROOT / ".venv" / "bin" / "python"))
+NO_VARIANT = SimpleNamespace(params={})
+# Imports `phalanx serve` once, and forks a process of it for every line with a home: hundreds of starts take long.
+FORKS = """
+import os, signal, sys
+import phalanx.server.app
+from phalanx.cli.commands.serve import command
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+for line in sys.stdin:
+    if os.fork() == 0:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.chdir(line.rstrip())
+        command(["--home", line.rstrip(), "--port", "0", "--json", "--rate", "0"])
+"""
+
+
+class Servers:
+    """Each test gets a `phalanx serve` with an empty home."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="phalanx-mlflow-"))
+        self.current = ""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+        self.forks = subprocess.Popen(
+            [PYTHON, "-c", FORKS], env=kept, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[str]:
+        """The address of the test's server."""
+        if self.current:
+            yield self.current
+            return
+        home = Path(tempfile.mkdtemp(dir=self.folder))
+        assert self.forks.stdin is not None
+        assert self.forks.stdout is not None
+        print(home, file=self.forks.stdin, flush=True)
+        started = json.loads(self.forks.stdout.readline())
+        try:
+            self.current = started["url"]
+            # `requests` reads this file for every call, whether MLflow's client makes it or a test itself.
+            (home / "netrc").write_text(f"machine 127.0.0.1 login anyone password {(home / 'token').read_text()}")
+            os.environ["NETRC"] = str(home / "netrc")
+            yield self.current
+        finally:
+            self.current = ""
+            os.kill(started["pid"], signal.SIGKILL)  # its home is removed: there is nothing to conclude
+            shutil.rmtree(home, ignore_errors=True)
+
+    def close(self) -> None:
+        self.forks.communicate()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def pytest_configure(config: Any) -> None:
+    """Before the tests are imported, replace what gives them a server."""
+    servers = Servers()
+    config.add_cleanup(servers.close)
+    stores = importlib.import_module("mlflow.tracking._tracking_service.utils")
+    use_tracking_uri = stores._use_tracking_uri
+
+    @contextlib.contextmanager
+    def tracking_uri(uri: str, *arguments: Any, **named: Any) -> Iterator[Any]:
+        with contextlib.ExitStack() as stack:
+            address = stack.enter_context(servers.one()) if uri.startswith("sqlite:") else uri
+            yield stack.enter_context(use_tracking_uri(address, *arguments, **named))
+
+    stores._use_tracking_uri = tracking_uri
+    importlib.import_module("mlflow.server.handlers").initialize_backend_stores = lambda *_, **__: None  # slow, unused
+    helpers: Any = importlib.import_module("tests.tracking.integration_test_utils")
+    helpers.ServerThread = helpers._init_server = lambda *_, **__: servers.one()
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Leave out the variants of tests for MLflow's file store: MLflow skips them, too, but only after a start."""
+    items[:] = [item for item in items if "file" not in getattr(item, "callspec", NO_VARIANT).params.values()]
