@@ -116,6 +116,10 @@ ENVIRONMENTS = {
     ),
     "mlflow-3": Environment(HERE, ("mlflow==3.17.2", "scikit-learn", "pytest", "pytest-timeout", "setuptools<81")),
     "mlflow-2": Environment(HERE, ("mlflow==2.22.5", "scikit-learn", "pytest", "pytest-timeout", "setuptools<81")),
+    "mlflow-own": Environment(  # what MLflow's own tests import
+        HERE,
+        ("mlflow==3.17.2", "scikit-learn", "polars", "pytest", "pytest-asyncio", "pytest-timeout", "setuptools<81"),
+    ),
     "schemathesis": Environment(HERE, ("schemathesis>=4.30",)),
 }
 

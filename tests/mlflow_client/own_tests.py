@@ -10,17 +10,38 @@ import contextlib
 import importlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 PYTHON = os.environ.get("PHALANX_PYTHON", str(ROOT / ".venv" / "bin" / "python"))
+# Tests of what Phalanx does not have, by what that is.
+LEFT_OUT = {
+    "traces, assessments": r"test_rest_tracking.*(trace|assessment)",
+    "gateway: endpoints, secrets, providers": r"test_rest_tracking.*(secret|endpoint|model_def|provider|list_models)",
+    "evaluation datasets": r"test_rest_tracking.*(evaluation_dataset|experiments_rest|experiments_at_once|error_cases)",
+    "scorers": r"test_rest_tracking.*scor(er|ing)",
+    "issues": r"test_rest_tracking.*_issue",
+    "addresses that only MLflow's page uses": (
+        r"graphql|promptlab|gateway_proxy|upload_artifact_handler|dataset_handler|path_validation|logged_model_artifact\["
+    ),
+    "artifacts in a local folder of the server": (
+        r"create_get_search_experiment|test_artifacts\[|version_with_(path|non_local)_source|version_with_file_uri"
+    ),
+    "settings of MLflow's own server": r"version_with_validation_regex",
+    "renaming registered models": r"test_update_registered_model_flow",
+    "other packages (pyspark)": r"test_registry_uri_from_spark_conf",
+}
 NO_VARIANT = SimpleNamespace(params={})
 # Imports `phalanx serve` once, and forks a process of it for every line with a home: hundreds of starts take long.
 FORKS = """
@@ -93,6 +114,29 @@ def pytest_configure(config: Any) -> None:
     helpers.ServerThread = helpers._init_server = lambda *_, **__: servers.one()
 
 
+def reason_of(nodeid: str) -> str | None:
+    return next((reason for reason, words in LEFT_OUT.items() if re.search(words, nodeid)), None)
+
+
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """Leave out the variants of tests for MLflow's file store: MLflow skips them, too, but only after a start."""
+    """Skip what Phalanx does not have. Leave out the variants for MLflow's file store, which MLflow skips as well, but
+    only after the start of a server."""
     items[:] = [item for item in items if "file" not in getattr(item, "callspec", NO_VARIANT).params.values()]
+    for item in items:
+        reason = None if os.environ.get("PHALANX_LEAVE_OUT_NOTHING") else reason_of(item.nodeid)
+        if reason is not None:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print the rows of the table in docs/track/mlflow.md."""
+    counts: dict[str, Counter[str]] = {}
+    for outcome, reports in terminalreporter.stats.items():
+        for report in (report for report in reports if hasattr(report, "nodeid") and hasattr(report, "when")):
+            is_counted = report.when == "call" or outcome in ("skipped", "error")
+            area = Path(report.nodeid.partition("::")[0]).stem
+            counts.setdefault(reason_of(report.nodeid) or area, Counter())[outcome] += is_counted
+    terminalreporter.section("tests by area")
+    for area, found in sorted(counts.items()):
+        results = ", ".join(f"{number} {outcome}" for outcome, number in found.items() if outcome and number)
+        terminalreporter.write_line(f"| {area} | {results} |")

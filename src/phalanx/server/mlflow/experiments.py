@@ -66,7 +66,7 @@ def create(call: Call) -> dict[str, Any]:
     mine = own(call)
     if mine is not None:
         return {"experiment_id": mine.id}
-    name = call.text("name", needed=False)
+    name = call.text("name")
     call.check_edits(table(call).free_project(name))
     tags = {
         one.text("key", LONGEST_TAG): one.text("value", LONGEST_TAG_VALUE, needed=False) for one in parts(call, "tags")

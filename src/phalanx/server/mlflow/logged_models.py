@@ -35,6 +35,7 @@ HAS_MODELS = f"{HIDDEN}logged_models"  # label of runs that have logged models
 ALONE = f"{HIDDEN}model_alone"  # label of a run that was created only to hold one
 PENDING, READY, FAILED = "LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_FAILED"
 STATUSES = {1: PENDING, 2: READY, 3: FAILED}
+VERSIONS = "mlflow.modelVersions"
 MOST_FOUND = 10_000
 Datasets = Sequence[tuple[str, str]]  # names and digests
 _ID = re.compile(r"m-([a-z0-9][a-z0-9-]{3,63})-([0-9a-f]{16})\Z", re.ASCII)
@@ -80,7 +81,7 @@ def create(call: Call) -> dict[str, Any]:
     if _BAD_IN_NAME.search(name):
         raise MlflowError(f"Invalid model name {truncated(name)}: it must not contain / : . % or quotes")
     source = call.text("source_run_id", 300, needed=False)
-    run = call.own_run(source) if source else _run_for(call, name)
+    run = call.own_run(source) if call.known_run(source) else _run_for(call, name)
     check_live(call, run)
     model_id = f"m-{run.id}-{secrets.token_hex(8)}"
     folder = f"{re.sub(r'[^A-Za-z0-9_-]+', '-', name)[:60]}/{model_id}"
@@ -116,6 +117,11 @@ def _run_for(call: Call, name: str) -> Run:
 
 def row(call: Call, model: Mapping[str, Any]) -> dict[str, Any]:
     run = call.run(model["run_id"])
+    registrations = _registrations(call, model)
+    tags = model["tags"]
+    if registrations:  # MLflow's clients read a model's versions from this tag
+        versions = [{"name": one["name"], "version": int(one["version"])} for one in registrations]
+        tags = {**tags, VERSIONS: json.dumps(versions)}
     info = {
         "model_id": model["model_id"],
         "experiment_id": table(call).of_project(run.project).id,
@@ -126,8 +132,8 @@ def row(call: Call, model: Mapping[str, Any]) -> dict[str, Any]:
         "status": model["status"],
         "model_type": model["model_type"],
         "source_run_id": model["source_run_id"],
-        "tags": [{"key": key, "value": value} for key, value in model["tags"].items()],
-        "registrations": _registrations(call, model),
+        "tags": [{"key": key, "value": value} for key, value in tags.items()],
+        "registrations": registrations,
     }
     data = {
         "params": [{"key": key, "value": value} for key, value in model["params"].items()],
@@ -139,7 +145,8 @@ def row(call: Call, model: Mapping[str, Any]) -> dict[str, Any]:
 def _registrations(call: Call, model: Mapping[str, Any]) -> list[dict[str, str]]:
     versions = ModelVisibility(call.here.store, call.sees()).versions(run_id=model["run_id"])
     sources = (f"models/{model['folder']}", model["artifact_uri"])  # the latter without files
-    return [{"name": one.model, "version": str(one.number)} for one in versions if one.source in sources]
+    made = sorted((one.created_at, one.model, one.number) for one in versions if one.source in sources)
+    return [{"name": name, "version": str(number)} for _, name, number in made]
 
 
 @call("GET", "logged-models/*", reads=True)

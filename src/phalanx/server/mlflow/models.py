@@ -284,7 +284,7 @@ def by_alias(call: Call) -> dict[str, Any]:
 def create_version(call: Call) -> dict[str, Any]:
     model, given = model_of(call), call.text("run_id", 300, needed=False)
     source, own = _source(call, call.text("source", 5000), call.text("model_id", 300, needed=False))
-    run_id = own or _known_run(call, given)
+    run_id = own or call.known_run(given)
     if run_id:
         call.own_run(run_id)
         call.check_edits_one(visible(call).owners(model))
@@ -301,14 +301,6 @@ def create_version(call: Call) -> dict[str, Any]:
         user=call.run(run_id).user if run_id else call.identity.name,
     )
     return {"model_version": version_row(made)}
-
-
-def _known_run(call: Call, run_id: str) -> str:
-    """The run, if it is one of this home; a version may also name a run of another server."""
-    try:
-        return call.run(run_id).id if run_id else ""
-    except MlflowError:
-        return ""
 
 
 def _own_labels(call: Call) -> dict[str, str]:
@@ -335,7 +327,7 @@ def _source(call: Call, source: str, model_id: str) -> tuple[str, str]:
         return inside[1], call.run(inside[0]).id
     if source.startswith("runs:/"):
         run_id, _, path = source.removeprefix("runs:/").partition("/")
-        run_id = _known_run(call, run_id)
+        run_id = call.known_run(run_id)
         return (f"artifacts/{path}", run_id) if run_id else (source, "")
     if not re.match(r"[a-z][a-z0-9+.-]*://", source) or source.startswith("file:"):
         raise MlflowError(

@@ -8,7 +8,7 @@ from phalanx.server import external_lifecycle
 from phalanx.server.labels import DELETED, PARENT
 from phalanx.server.mlflow import replica_runs
 from phalanx.server.mlflow.calls import Call, call, next_token, now_ms, page
-from phalanx.server.mlflow.errors import MlflowError, truncated
+from phalanx.server.mlflow.errors import MlflowError, invalid
 from phalanx.server.mlflow.experiments import asked_for, by_id, own, parts, table, view_type
 from phalanx.server.mlflow.filters import conditions, sortings
 from phalanx.server.mlflow.run_names import generated_name
@@ -84,9 +84,7 @@ def status_of(call: Call) -> str | None:
         return None
     status = BY_NUMBER.get(found) if isinstance(found, int) else str(found)
     if status not in OURS:
-        raise MlflowError(
-            f"Invalid value {truncated(found)} for parameter 'status' supplied. Valid values are {sorted(OURS)}"
-        )
+        raise invalid("status", found, f"expected one of {sorted(OURS)}")
     return status
 
 
