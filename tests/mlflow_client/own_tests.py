@@ -95,10 +95,11 @@ class Servers:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def pytest_configure(config: Any) -> None:
-    """Before the tests are imported, replace what gives them a server."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: Any) -> None:
+    """Before anything of the tests is imported, replace what gives them a server."""
     servers = Servers()
-    config.add_cleanup(servers.close)
+    early_config.add_cleanup(servers.close)
     stores = importlib.import_module("mlflow.tracking._tracking_service.utils")
     use_tracking_uri = stores._use_tracking_uri
 

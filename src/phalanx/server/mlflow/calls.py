@@ -108,7 +108,7 @@ class Call:
         return sees is None or project in sees
 
     def run_id(self) -> str:
-        return self.text("run_id", 300, needed=False) or self.text("run_uuid", 300)
+        return self.text("run_uuid", 300, needed=False) or self.text("run_id", 300)
 
     def run(self, run_id: str | None = None) -> Run:
         """A run that the caller may read. Every call looks up its runs here."""

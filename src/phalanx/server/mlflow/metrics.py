@@ -97,7 +97,7 @@ def bulk(call: Call) -> dict[str, Any]:
         raise MlflowError("GetMetricHistoryBulk request must specify a metric_key.")
     most = min(call.integer("max_results", MOST_POINTS), MOST_POINTS)
     found: list[dict[str, Any]] = []
-    for run_id in run_ids:
+    for run_id in sorted(run_ids):
         line = line_of(call, run_id, metric)
         if line is not None:
             found += [{**row, "run_id": run_id} for row in rows(line, 0, max(0, most - len(found)))]
