@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -63,6 +63,7 @@ class Servers:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="phalanx-mlflow-"))
         self.current = ""
+        self.runs = self.folder
         kept = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
         self.forks = subprocess.Popen(
             [PYTHON, "-c", FORKS], env=kept, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -77,6 +78,7 @@ class Servers:
         home = Path(tempfile.mkdtemp(dir=self.folder))
         assert self.forks.stdin is not None
         assert self.forks.stdout is not None
+        self.runs = home / "runs"
         print(home, file=self.forks.stdin, flush=True)
         started = json.loads(self.forks.stdout.readline())
         try:
@@ -89,6 +91,11 @@ class Servers:
             self.current = ""
             os.kill(started["pid"], signal.SIGKILL)  # its home is removed: there is nothing to conclude
             shutil.rmtree(home, ignore_errors=True)
+
+    def local_path(self, otherwise: Callable[[str], str]) -> Callable[[str], str]:
+        """Tests look at the files of artifacts: these are in the home."""
+        scheme = "mlflow-artifacts:/"
+        return lambda uri: str(self.runs / uri.removeprefix(scheme)) if uri.startswith(scheme) else otherwise(uri)
 
     def close(self) -> None:
         self.forks.communicate()
@@ -111,6 +118,8 @@ def pytest_load_initial_conftests(early_config: Any) -> None:
 
     stores._use_tracking_uri = tracking_uri
     importlib.import_module("mlflow.server.handlers").initialize_backend_stores = lambda *_, **__: None  # slow, unused
+    files: Any = importlib.import_module("mlflow.utils.file_utils")
+    files.local_file_uri_to_path = servers.local_path(files.local_file_uri_to_path)
     helpers: Any = importlib.import_module("tests.tracking.integration_test_utils")
     helpers.ServerThread = helpers._init_server = lambda *_, **__: servers.one()
 

@@ -125,7 +125,7 @@ class ExperimentTable:
             known = self.of_name(name, projects)
             if known is not None:
                 deleted = " in deleted state. You can restore it, or choose another name" if known.is_deleted else ""
-                raise MlflowError(f"Experiment '{name[:200]}' already exists{deleted}.", "RESOURCE_ALREADY_EXISTS")
+                raise MlflowError(f"Experiment(name={name[:200]}) already exists{deleted}.", "RESOURCE_ALREADY_EXISTS")
             project, now = self.free_project(name), round(time.time() * 1000)
             return self.put(
                 MlflowExperiment(derived_id(project), name, project, dict(tags), now, now, location=location)

@@ -155,7 +155,7 @@ def update(call: Call) -> dict[str, Any]:
     check_name(name)
     known = table(call).of_name(name, projects(call))
     if known is not None and known.id != found.id:
-        raise MlflowError(f"Experiment '{name[:200]}' already exists.", "RESOURCE_ALREADY_EXISTS")
+        raise MlflowError(f"Experiment(name={name[:200]}) already exists.", "RESOURCE_ALREADY_EXISTS")
     table(call).put(found._replace(name=name, updated=now_ms()))
     return {}
 
