@@ -31,7 +31,7 @@ from phalanx.spec.schema import (
     sections,
 )
 from phalanx.spec.shapes import RecordShape
-from phalanx.spec.tuning_fields import ALGORITHMS, EARLY_STOPPING, HPTUNING
+from phalanx.spec.section_fields import ALGORITHMS, EARLY_STOPPING, HPTUNING
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -28,7 +28,10 @@ FARTHEST = 1 << 44  # largest offset of a piece
 # Folders of the run itself, whose files travel where they are small
 KEPT = (run_paths.OUTPUTS, run_paths.ARTIFACTS, run_paths.MODELS)
 LONGEST_PATH = 400  # of such a file, with room for bytes of it beside
-_OWN = (run_paths.AGENT, run_paths.END, run_paths.LOG, run_paths.SPOOL, run_paths.AGENT_LOG)
+_OWN = (
+    *(run_paths.AGENT, run_paths.END, run_paths.LOG, run_paths.SPOOL, run_paths.AGENT_LOG),
+    run_paths.WORKING_FILES,
+)
 _NAME = re.compile(rf"(?:{run_paths.MEDIA}/)?[A-Za-z0-9_][A-Za-z0-9_.+=@-]{{0,199}}\Z")
 
 

@@ -70,6 +70,24 @@ class CheckpointSettings(NamedTuple):
     signal: str | None = None
 
 
+class CollectSettings(NamedTuple):
+    """Which files of the working folder are copied into the outputs. Without patterns: those that look like results."""
+
+    patterns: tuple[str, ...] | None = None
+    max_bytes: int = 0
+    max_files: int = 0
+
+
+class ModelRule(NamedTuple):
+    """A file of the outputs that becomes a version of a model: of those that match, the one saved when the metric was
+    best, or the last one."""
+
+    name: str
+    path: str
+    metric: str | None = None
+    is_largest_best: bool = True
+
+
 class StoredPlan(NamedTuple):
     """The plan of a run, as `plan.model` describes it. `order`, `interface` and `scratch` are set for Slurm: the
     replicas in the order of Slurm's ranks, the network interface of the site, and the variable with the node's
@@ -93,6 +111,8 @@ class StoredPlan(NamedTuple):
     order: tuple[str, ...] = ()
     interface: str | None = None
     scratch: str | None = None
+    collect: CollectSettings | None = None  # None: its working folder is not watched
+    models: tuple[ModelRule, ...] = ()
 
     @property
     def members(self) -> dict[str, list[str]]:
@@ -162,7 +182,20 @@ def _plan(fields: _Fields) -> StoredPlan:
         order=fields.texts("order"),
         interface=fields.optional("interface", str),
         scratch=fields.optional("scratch", str),
+        collect=_collect(fields.section("collect")) if fields.optional("collect", dict) else None,
+        models=tuple(_model_rule(row, number) for number, row in enumerate(fields.optional("models", list) or ())),
     )
+
+
+def _collect(fields: _Fields) -> CollectSettings:
+    patterns = fields.texts("patterns") if fields.optional("patterns", list) is not None else None
+    return CollectSettings(patterns, fields.required("max_bytes", int), fields.required("max_files", int))
+
+
+def _model_rule(row: Any, place: int) -> ModelRule:
+    fields = _Fields(row, f"model {place} of the plan")
+    name, path, metric = fields.required("name", str), fields.required("path", str), fields.optional("metric", str)
+    return ModelRule(name, path, metric, fields.content.get("is_largest_best") is not False)
 
 
 def _replica(row: Any, place: int) -> PlannedReplica:

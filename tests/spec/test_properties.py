@@ -21,9 +21,9 @@ from phalanx.spec.model import Kind
 from phalanx.spec.params import parse_value
 from phalanx.spec.scalars import resolve_plain
 from phalanx.spec.schema import BUILD_FIELDS, OP, REPLICA_FIELDS, REPLICAS, VARIABLE, sections
+from phalanx.spec.section_fields import HPTUNING
 from phalanx.spec.templates import _plain_names
 from phalanx.spec.tree import Node, merge
-from phalanx.spec.tuning_fields import HPTUNING
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from tests.examples import examples
 from tests.spec.helpers import EXPERIMENT, GROUP, load_text, outcome, tree_of

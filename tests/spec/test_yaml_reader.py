@@ -176,12 +176,12 @@ def test_a_duplicate_key_is_a_fault_that_names_the_first_line() -> None:
     assert error.place.excerpt == "  lr: 2"
 
 
-def test_duplicate_keys_are_told_all_at_once() -> None:
+def test_duplicate_keys_are_reported_all_at_once() -> None:
     text = "version: 1\nversion: 1\nkind: job\nrun: {cmd: a, cmd: b}\nkind: job\n"
     assert [where(error) for error in errors_of(text)] == [(2, 1), (4, 15), (5, 1)]
 
 
-def test_a_duplicate_key_and_a_broken_end_are_told_together() -> None:
+def test_a_duplicate_key_and_a_broken_end_are_reported_together() -> None:
     errors = errors_of(f"{EXPERIMENT}kind: job\nname: !own x\n")
     assert [where(error) for error in errors] == [(3, 1), (4, 7)]
 

@@ -104,6 +104,11 @@ def tasks_of(plan: StoredPlan, facts: dict[str, Any], rank: int | None = None) -
                 is_remote=is_remote,
                 shares_signals=is_shared and not facts.get("relays_signals"),
                 patience_s=patience_s,
+                outputs=str(facts["path"].get("outputs", "")),
+                collect=plan.collect,
+                siblings=tuple(
+                    facts["folders"][other.name] for other in plan.with_command if other.name in facts["folders"]
+                ),
             )
         )
     return tasks

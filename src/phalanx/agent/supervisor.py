@@ -12,15 +12,18 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
 from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import CHECKPOINTED, Deadline, TimeLimits, processes_handling
+from phalanx.agent.left_files import LeftFiles
 from phalanx.agent.preflight import PATIENCE_S
 from phalanx.ends import Cause, End
 from phalanx.spool import Writer
+from phalanx.stored_plan import CollectSettings
 
 LOOK_S = 0.2  # how often the size of the log is checked
 MEASURE_S = 1.0  # how often the process tree is measured
@@ -33,6 +36,8 @@ NO_SPACE = "; the disk of its run was full"
 FULL_BYTES = 64 << 10  # with less free disk, the program's own error message may be missing
 ABORT_S = 2.0  # for a hanging command to print a traceback
 HEAR_S = 2.0  # for a signal sent to the whole job to reach the agent, too
+COLLECT_S = 600.0  # to copy files of the working folder when the command has ended
+COLLECT_HASTILY_S = 5.0  # the same if it was ended by a limit or on request
 LISTEN_S = 1.0  # how often requests by file are checked
 _TO_END = (signal.SIGTERM, signal.SIGINT)
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
@@ -57,6 +62,9 @@ class Task(NamedTuple):
     is_remote: bool = False  # no signals from the scheduler: requests come by file
     shares_signals: bool = False  # the cluster signals the command as well as the agent
     patience_s: float = PATIENCE_S  # timeout for the server
+    outputs: str = ""
+    collect: CollectSettings | None = None  # None: the working folder is not watched
+    siblings: tuple[str, ...] = ()  # the folders of all replicas that share the working folder
 
 
 class ProcessExit(NamedTuple):
@@ -85,6 +93,7 @@ class Supervisor:
         self.cause: Cause | None = None  # why we ended it ourselves
         self.deadline = Deadline(task.limits)
         self.kernel_kills = processes.kernel_kills_for_memory()
+        self.left = LeftFiles.of(task.folder, task.working, task.outputs, task.collect, task.siblings)
         self._reserve()
 
     def _reserve(self) -> None:
@@ -104,6 +113,8 @@ class Supervisor:
         end = self._meet()
         ended_at = time.time()
         if end is None:
+            if self.left is not None:
+                self.left.begin(os.stat(self.end_draft).st_ctime_ns)
             child = self._start()
             self.deadline = Deadline(self.task.limits)  # the time of the preflight does not count
             self._note({"start": child})
@@ -112,6 +123,7 @@ class Supervisor:
             self._raise_peak({"cpu_s": ended.cpu_s, "memory_mib": ended.memory_mib})  # peaks between two measurements
             self._end_rest()
             end = self._judge(ended.status)
+            self._collect()
         self._look_at_log()
         self._sync_to_the_end()
         self._write_end(end, ended_at)
@@ -251,6 +263,8 @@ class Supervisor:
     def _measure(self, now: float) -> None:
         tree = processes.descendants(os.getpid())
         usage = self.meter.measure(tree)
+        if self.left is not None:
+            self.left.see(tree, now)
         self._raise_peak(usage._asdict())
         self.was_full |= _is_full(self.task.folder)
         self._sync_what_is_tracked()
@@ -287,6 +301,19 @@ class Supervisor:
             return any(name.endswith((".points", ".events")) for name in os.listdir(self.task.folder))
         except OSError:
             return False  # it was removed: continue to watch the replica
+
+    def _collect(self) -> None:
+        """A command that was ended from outside leaves little time; more signals leave none."""
+        until = time.monotonic() + (COLLECT_S if self.cause is None else COLLECT_HASTILY_S)
+
+        def is_late() -> bool:
+            return time.monotonic() > until or not signal.sigpending().isdisjoint((*_TO_END, signal.SIGQUIT))
+
+        if self.left is not None:
+            try:
+                self.left.finish(is_late)
+            except OSError as fault:  # the folder may be gone: that is no reason to lose the end
+                print(f"phalanx: cannot collect files of {self.task.working}: {fault}", file=sys.stderr)
 
     def _raise_peak(self, values: dict[str, float]) -> None:
         for name, value in values.items():

@@ -23,7 +23,7 @@ from phalanx.atomic_files import draft_of
 _PACKAGE = Path(__file__).parent.parent
 _MODULES = (
     *("__init__.py", "atomic_files.py", "ends.py", "frames.py", "locks.py", "naming.py", "placeholders.py"),
-    *("run_paths.py", "spool.py", "stored_plan.py", "uploads.py"),
+    *("path_patterns.py", "run_paths.py", "spool.py", "stored_plan.py", "uploads.py", "working_files.py"),
 )
 _MAIN = "import sys\nfrom phalanx.agent.__main__ import main\nsys.exit(main())\n"
 # If Phalanx is also installed in the training's environment, its other modules are found through the client's package.

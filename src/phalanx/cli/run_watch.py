@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from phalanx.cli.interrupts import defer_signals, restore_signals
+from phalanx.cli.render.left_files import left_lines
 from phalanx.cli.render.output import print_json, print_result, printable
 from phalanx.cli.render.tables import failure_lines, replica_table, status_text
 from phalanx.cli.workspace.base import open_workspace
@@ -59,6 +60,7 @@ def report(workspace: Workspace, run: Run, *, as_json: bool) -> int:
         lines.append(f"run {run.id}: {status_text(run.status)}: {printable(run.reason)}")
         folder = workspace.lies_in(run).get("folder")
         lines.append(f"outputs: {f'{folder}/outputs' if folder else f'phalanx outputs {run.id}'}")
+        lines += left_lines(facts.get("files"))
         for line in lines:
             click.echo(line, err=True)
     return exit_code(run, replicas, facts.get("failure") or {})
@@ -76,6 +78,7 @@ def run_json(workspace: Workspace, run: Run) -> dict[str, Any]:
         "front": progress.front,
         "straggler": progress.straggler,
         "replicas": [{**replica_row(one), **progress_row(progress.replicas.get(one.name))} for one in replicas],
+        "files": workspace.rows.facts(run.id).get("files"),
         "statuses": [status_row(change) for change in workspace.rows.statuses(run.id)],
     }
 

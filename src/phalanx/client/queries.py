@@ -14,6 +14,7 @@ from phalanx.client.transport import ServerUnreachable, joined
 if TYPE_CHECKING:
     from phalanx.client.local import MetricLine as Points
     from phalanx.logs.lines import LogLine
+    from phalanx.registry.candidates import Candidate
     from phalanx.store.model_index import Model, ModelEvent, ModelVersion
     from phalanx.store.records import Artifact, ReplicaRecord, Run, StatusChange
     from phalanx.store.series.run_series import Bucket, Spread
@@ -219,6 +220,13 @@ class QueryMethods(RunLookup):
             found += [rows.model_of(row) for row in page]
             if len(page) < PAGE:
                 return found
+
+    def model_candidates(self, limit: int = 20) -> list[Candidate]:
+        """Outputs of the newest runs that look like models and are not registered."""
+        from phalanx.registry.candidates import Candidate
+
+        found = self._wire.get(joined("models", "-", "candidates"), limit=limit)["candidates"]
+        return [rows.record(Candidate, row) for row in found]
 
     def model(self, name: str) -> tuple[Model, list[ModelVersion], list[ModelEvent]]:
         """A model, its versions and its history."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -42,12 +42,12 @@ def is_store(folder: Path) -> bool:
     return any("experiment_id" in _meta(inside, folder) for inside in islice(_folders(folder), 1000))
 
 
-def find(folder: Path) -> FoundRuns:
-    """The runs of a store, or of one experiment in it."""
+def find(folder: Path, only: Collection[str] | None = None) -> FoundRuns:
+    """The runs of a store, or of one experiment in it; with `only` just those with these ids."""
     losses = ImportLosses()
     if is_experiment(folder):
-        return FoundRuns("mlflow", _runs(folder.parent, [folder], losses), losses)
-    return FoundRuns("mlflow", _runs(folder, list(_folders(folder)), losses), losses)
+        return FoundRuns("mlflow", _runs(folder.parent, [folder], losses, only), losses)
+    return FoundRuns("mlflow", _runs(folder, list(_folders(folder)), losses, only), losses)
 
 
 def _meta(folder: Path, root: Path) -> dict[str, Any]:
@@ -67,7 +67,9 @@ def _folders(parent: Path) -> Iterator[Path]:
     yield from (parent / name for name in names if name != ".trash")
 
 
-def _runs(root: Path, experiments: list[Path], losses: ImportLosses) -> Iterator[ForeignRun]:
+def _runs(
+    root: Path, experiments: list[Path], losses: ImportLosses, only: Collection[str] | None
+) -> Iterator[ForeignRun]:
     registered = _registered(root)
     for experiment in experiments:
         meta = _meta(experiment, root)
@@ -77,6 +79,8 @@ def _runs(root: Path, experiments: list[Path], losses: ImportLosses) -> Iterator
         logged = _logged_models(experiment, root)
         losses.add("traces", sum(1 for _ in _folders(experiment / "traces")))
         for folder in _folders(experiment):
+            if only is not None and folder.name not in only:
+                continue
             run = _meta(folder, root)
             run_id = run.get("run_id") or run.get("run_uuid")
             if not run_id or "status" not in run:

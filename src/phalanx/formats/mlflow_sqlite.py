@@ -98,13 +98,13 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def find(path: Path) -> FoundRuns:
-    """Raises CallError; so does the reading of its runs."""
+def find(path: Path, since: float = 0.0) -> FoundRuns:
+    """The runs that started since then. Raises CallError; so does the reading of its runs."""
     losses = ImportLosses()
-    return FoundRuns("mlflow", _runs(MlflowDatabase(path), losses), losses)
+    return FoundRuns("mlflow", _runs(MlflowDatabase(path), losses, since), losses)
 
 
-def _runs(database: MlflowDatabase, losses: ImportLosses) -> Iterator[ForeignRun]:
+def _runs(database: MlflowDatabase, losses: ImportLosses, since: float) -> Iterator[ForeignRun]:
     for table, what in _LEFT_BEHIND.items():
         losses.add(what, database.count(table))
     experiments = {
@@ -115,7 +115,9 @@ def _runs(database: MlflowDatabase, losses: ImportLosses) -> Iterator[ForeignRun
         *("run_uuid", "name", "user_id", "status", "start_time", "end_time", "lifecycle_stage"),
         *("artifact_uri", "experiment_id"),
     )
-    for row in list(database.rows("runs", columns, "ORDER BY start_time")):
+    for row in list(
+        database.rows("runs", columns, "WHERE coalesce(start_time, 0) >= ? ORDER BY start_time", since * 1000)
+    ):
         experiment = experiments.get(row["experiment_id"], {})
         if "deleted" in (row["lifecycle_stage"], experiment.get("lifecycle_stage")):
             losses.add("runs that were deleted in MLflow")

@@ -21,6 +21,7 @@ from phalanx.ingest.tensorboard import EventFileFollower
 from phalanx.spool import JSON, Reader, Record
 from phalanx.store import Artifact, Run, Store, Summary
 from phalanx.store.series.points import FolderSummaries
+from phalanx.working_files import read_working_files
 
 EVERY_S = 1.0  # seconds between two reads of an active run
 LOWEST = ("master", "chief", "launcher")  # the replica whose metrics represent the run
@@ -61,7 +62,7 @@ class RunIndexer:
         self.owners: dict[str, str] = {}  # the first replica, in our order, that logged a metric represents it
         self.events: dict[Path, Reader] = {}
         self.dropped: dict[Path, Mapping[str, int]] = {}  # reasons and counts, by file
-        self.boards = EventFileFollower(self.folder, self.attempt, self.folders)
+        self.boards = EventFileFollower(self.folder, self.attempt, self.folders, is_replay=self.is_replay)
 
     def run_pass(self, *, is_over: bool = False) -> None:
         """Read new data periodically; read all of it when the run has ended. Raises OSError, StoreError."""
@@ -70,7 +71,7 @@ class RunIndexer:
             return
         self._look_for_more()
         faults = []
-        for look in (self._follow_boards, self._take_events, self._take_points):
+        for look in (self._read_trackers, self._follow_boards, self._take_events, self._take_points, self._take_files):
             try:
                 look(is_over=is_over)
             except OSError as fault:
@@ -91,6 +92,34 @@ class RunIndexer:
 
     def close(self) -> None:
         self.boards.close()
+
+    def _read_trackers(self, *, is_over: bool) -> None:
+        """What other tools tracked is in our files from then on."""
+        has_files = any((folder / run_paths.WORKING_FILES).exists() for folder in self.folders.values())
+        if not is_over or self.is_replay or not has_files:
+            return
+        from phalanx.ingest.trackers import read_trackers
+
+        found = read_trackers(self.folder, self.attempt, self.folders)
+        if found:
+            self.store.put_fact(self.run_id, "trackers", found)
+
+    def _take_files(self, *, is_over: bool) -> None:
+        """What the run made: in its working folder, and among its outputs what looks like a model."""
+        if not is_over:
+            return
+        from phalanx.insight.left_files import files_fact
+        from phalanx.registry.candidates import FACT, find_candidates
+
+        facts = self.store.facts(self.run_id)
+        lists = [listed for folder in self.folders.values() if (listed := read_working_files(folder)) is not None]
+        news = {
+            "files": files_fact(lists, has_trackers="trackers" in facts),
+            FACT: find_candidates(self.folder) or None,
+        }
+        for name, value in news.items():
+            if value is not None or facts.get(name) is not None:
+                self.store.put_fact(self.run_id, name, value)
 
     def _follow_boards(self, *, is_over: bool) -> None:
         if self.is_torn:

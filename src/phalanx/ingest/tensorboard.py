@@ -1,4 +1,4 @@
-"""Reads TensorBoard event files in a run's outputs while they grow.
+"""Reads TensorBoard event files in a run's outputs, and those that it makes in its working folder, while they grow.
 
 Their data becomes points and events like any other, in our own files: `tensorboard.points` and `tensorboard.events`.
 After the data, a note there records how far each file was read: a reader that continues after a kill truncates
@@ -14,11 +14,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx import run_paths
-from phalanx.atomic_files import write_atomic
+from phalanx.atomic_files import read_json, write_atomic
+from phalanx.naming import is_launcher
+from phalanx.path_patterns import is_event_file
 from phalanx.spool import JSON, PointWriter, Reader, Record, Writer, frame
+from phalanx.working_files import SHARED, read_working_files
 
 if TYPE_CHECKING:
     from phalanx.formats.tfevents import EventFileReader, ImageSummary
@@ -33,8 +36,15 @@ PARTS = frozenset(["train", "training", "val", "valid", "validation", "test", "e
 
 
 class EventFileFollower:
-    def __init__(self, run_folder: Path, attempt: int, replicas: Mapping[str, Path]) -> None:
+    """`is_replay`: the working folder of the replicas is ignored: other programs have used it since."""
+
+    def __init__(
+        self, run_folder: Path, attempt: int, replicas: Mapping[str, Path], *, is_replay: bool = False
+    ) -> None:
+        self.run_folder = run_folder
         self.outputs = run_folder / run_paths.OUTPUTS
+        self.is_replay = is_replay
+        self.owners: dict[str, str] = {}  # the replica of each file
         self.attempt = attempt
         self.replicas = replicas
         self.look_at = 0.0
@@ -80,16 +90,25 @@ class EventFileFollower:
         self.look_at = 0.0
 
     def _look(self) -> None:
-        found = sorted(self._files())
+        from phalanx.formats.tfevents import EventFileReader
+
+        listed = {} if self.is_replay else event_files_of(self.run_folder, self.attempt, self.replicas)
+        found = sorted({*listed, *self._files()} - self.followers.keys())
+        for inside in found:
+            self.owners[inside] = self._owner(inside, listed[inside].replica if inside in listed else None)
         if found and self.first_folder is None:
             self.first_folder = self._first(found)
         for inside in found:
-            from phalanx.formats.tfevents import EventFileReader
+            # A file that was collected has the same path among the outputs, and is the same file.
+            path = listed[inside].path if inside in listed else self.outputs / inside
+            self.followers[inside] = EventFileReader(path, self._converter(inside).read_to.get(inside, 0))
 
-            if inside not in self.followers:
-                self.followers[inside] = EventFileReader(
-                    self.outputs / inside, self._converter(inside).read_to.get(inside, 0)
-                )
+    def _owner(self, inside: str, writer: str | None) -> str:
+        """The replica that a file was assigned to before, or whose process writes it, or that is named in its path, or
+        else the first one."""
+        known = (name for name in self.replicas if inside in self._converter_of(name).read_to)
+        named = (name for step in Path(inside).parts if (name := _replica_name(step)) in self.replicas)
+        return next(known, None) or writer or next(named, None) or next(iter(self.replicas))
 
     def _first(self, found: list[str]) -> str:
         """The folder whose tags get no prefix: the first one; among several, the topmost."""
@@ -104,19 +123,14 @@ class EventFileFollower:
         for folder, _, names in os.walk(self.outputs):
             for name in names:
                 path = os.path.join(folder, name)
-                if ".tfevents." in name and os.path.isfile(path):  # opening a pipe would block forever
+                if is_event_file(name) and os.path.isfile(path):  # opening a pipe would block forever
                     yield os.path.relpath(path, self.outputs)
             entries += len(names) + 1
             if entries > MOST_ENTRIES:
                 return
 
-    def _replica(self, inside: str) -> str:
-        """The owner of a file: the replica named in its path, or else the first one."""
-        named = map(_replica_name, Path(inside).parts)
-        return next((name for name in named if name in self.replicas), next(iter(self.replicas)))
-
     def _converter(self, inside: str) -> EventFileConverter:
-        return self._converter_of(self._replica(inside))
+        return self._converter_of(self.owners[inside])
 
     def _converter_of(self, replica: str) -> EventFileConverter:
         if replica not in self.converters:
@@ -126,7 +140,7 @@ class EventFileFollower:
     def _split(self, inside: str) -> tuple[str, str]:
         """Its folder, as a prefix that names the part of the training. Without the replica's name: replicas use the
         same tags, and their data is already separate."""
-        replica = self._replica(inside)
+        replica = self.owners[inside]
         steps = [step for step in Path(inside).parts[:-1] if _replica_name(step) != replica]
         part = steps.pop() if steps and steps[-1].lower() in PARTS else ""
         return "/".join(steps), part
@@ -136,6 +150,34 @@ class EventFileFollower:
         folder, part = self._split(inside)
         name = f"{part}/{tag}" if part else tag
         return name if folder == self.first_folder else f"{folder or '.'}/{name}"
+
+
+class ListedEventFile(NamedTuple):
+    path: Path
+    replica: str | None  # whose process writes it, if that was seen
+
+
+def event_files_of(run_folder: Path, attempt: int, replicas: Mapping[str, Path]) -> dict[str, ListedEventFile]:
+    """The event files that a run makes in its working folder, by their path in it. Its agents list them."""
+    lists = {name: listed for name, folder in replicas.items() if (listed := read_working_files(folder)) is not None}
+    working = working_folder(run_folder, attempt) if lists else None
+    found: dict[str, ListedEventFile] = {}
+    for replica in (
+        sorted(lists, key=is_launcher) if working is not None else ()
+    ):  # a launcher's processes are the ranks'
+        for file in lists[replica].files:
+            if is_event_file(file.path) and file.state != SHARED:
+                known = found.get(file.path, ListedEventFile(working / file.path, None))
+                found[file.path] = known._replace(replica=known.replica or (replica if file.is_own else None))
+    return {inside: file for inside, file in found.items() if file.path.is_file() and not file.path.is_symlink()}
+
+
+def working_folder(run_folder: Path, attempt: int) -> Path | None:
+    """The folder in which the replicas of an attempt run, if this machine can see it. Only the facts say so: they do
+    not come from a pod, unlike the lists."""
+    facts = read_json(run_folder / run_paths.facts_file(attempt))
+    working = facts.get("working") if isinstance(facts, dict) and "pod" not in facts else None
+    return Path(working) if isinstance(working, str) and os.path.isdir(working) else None
 
 
 def _replica_name(step: str) -> str:

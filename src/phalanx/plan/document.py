@@ -8,7 +8,7 @@ from typing import Any
 
 from phalanx.placeholders import Hole, Value, encode, fill
 from phalanx.plan.model import DEFAULT_PORT, Plan, Replica
-from phalanx.spec.model import RESOURCE_NAMES, Resources
+from phalanx.spec.model import RESOURCE_NAMES, CollectOptions, Resources
 from phalanx.spec.quantities import tidy
 
 MANY = 256  # more addresses of a role than this are shown as one line
@@ -116,6 +116,8 @@ def document(plan: Plan) -> dict[str, Any]:
         "checkpoint": {"before_s": plan.slurm.checkpoint_s, "signal": plan.slurm.checkpoint_signal},
         "python": _python(plan),
         "environment": _encoded(plan.shared.items()),
+        "collect": _collect(plan.collect),
+        "models": [model._asdict() for model in plan.models],
         "replicas": [
             {
                 "role": replica.role,
@@ -139,6 +141,13 @@ def _python(plan: Plan) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()} | {
         "steps": steps
     }
+
+
+def _collect(asked: CollectOptions | None) -> dict[str, Any] | None:
+    if asked is None:
+        return None
+    patterns = None if asked.collect is None else list(asked.collect)
+    return {"patterns": patterns, "max_bytes": int(asked.max_mib * (1 << 20)), "max_files": asked.max_files}
 
 
 def _encoded(items: Iterable[tuple[str, Value]]) -> dict[str, Any]:

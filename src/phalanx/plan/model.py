@@ -9,7 +9,16 @@ from typing import Any
 from phalanx.errors import Note
 from phalanx.naming import member_name
 from phalanx.placeholders import Value
-from phalanx.spec.model import Build, KubernetesOptions, PythonOptions, ReplicaSettings, Resources, SlurmOptions
+from phalanx.spec.model import (
+    Build,
+    CollectOptions,
+    KubernetesOptions,
+    ModelOptions,
+    PythonOptions,
+    ReplicaSettings,
+    Resources,
+    SlurmOptions,
+)
 
 DEFAULT_PORT = 2222
 
@@ -92,6 +101,8 @@ class Plan:
     python: PythonOptions = field(default_factory=PythonOptions)
     backend_settings: Mapping[str, Any] = field(default_factory=dict)  # `environment.NAME`, as the backend NAME read it
     build: Build | None = None
+    collect: CollectOptions | None = None  # None: the working folder is not watched
+    models: tuple[ModelOptions, ...] = ()
     notes: tuple[Note, ...] = field(default=(), compare=False)
 
     @property

@@ -94,6 +94,8 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
         python=spec.environment.python,
         backend_settings=spec.environment.backends,
         build=spec.build,
+        collect=spec.collect if spec.kind in (Kind.EXPERIMENT, Kind.JOB) else None,
+        models=spec.models,
         notes=tuple(notes),
     )
 

@@ -23,7 +23,19 @@ from phalanx import run_paths
 from phalanx.artifacts.objects import LEFTOVERS_S, FileRecord, Objects, TreeDigester, digest_of_files, read_kept
 from phalanx.artifacts.outputs import index_outputs, update_manifest
 from phalanx.artifacts.remote import refuse_credentials
-from phalanx.artifacts.trees import CHUNK, FILE, FOLDER, LINK, OWNED, Progress, Tree, TreeEntry, no_progress, run_tree
+from phalanx.artifacts.trees import (
+    CHUNK,
+    FILE,
+    FOLDER,
+    LINK,
+    OWNED,
+    ROOTS,
+    Progress,
+    Tree,
+    TreeEntry,
+    no_progress,
+    run_tree,
+)
 from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError
 from phalanx.home.home import Home
@@ -101,6 +113,8 @@ class Registry:
         metrics, the run's last ones are used. `once`: CallError when this source of the run was registered before."""
         name = check_name(name)
         run = self.store.find(run_id) if run_id else None
+        if run is not None and not _SCHEME.match(source) and source.partition("/")[0] not in ROOTS:
+            source = f"{run_paths.OUTPUTS}/{source}"  # a path below the outputs
         draft = self._draft(run, source)
         data = {
             "run": run.id if run else None,

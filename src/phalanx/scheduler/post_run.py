@@ -18,6 +18,7 @@ from phalanx.home.home import Home
 from phalanx.locks import locked
 from phalanx.store import Store
 from phalanx.store.series.points import SUFFIX
+from phalanx.stored_plan import PlanDamaged, read_plan
 
 URL = "PHALANX_OUTPUTS_URL"  # where outputs are uploaded when a run has finished
 PAYS_BYTES = 256 << 10  # of points: fewer are read quickly without compaction
@@ -47,7 +48,17 @@ def tracked(folder: Path) -> bool:
 def _pays(folder: Path) -> bool:
     if os.environ.get(URL) or any((folder / name).is_dir() for name in (run_paths.ARTIFACTS, run_paths.MODELS)):
         return True
+    if _has_rules(folder):
+        return True
     return sum(path.stat().st_size for path in folder.glob(f"{run_paths.ATTEMPT_FOLDERS}/*{SUFFIX}")) >= PAYS_BYTES
+
+
+def _has_rules(folder: Path) -> bool:
+    """Whether its file says which models to register."""
+    try:
+        return bool(read_plan(folder).models)
+    except (OSError, PlanDamaged):
+        return False
 
 
 def start(home: Home) -> None:
@@ -95,7 +106,8 @@ def _is_over(store: Store, run_id: str) -> bool:
 def process(home: Home, store: Store, run_id: str) -> None:
     """Process one finished run. Errors are printed and not retried."""
     from phalanx.artifacts.remote import push
-    from phalanx.registry.registry import finalize_outputs
+    from phalanx.registry.candidates import register_models
+    from phalanx.registry.registry import Registry, finalize_outputs
     from phalanx.store.series.compaction import compact
 
     folder = home.run(run_id).path
@@ -104,6 +116,7 @@ def process(home: Home, store: Store, run_id: str) -> None:
         for attempt in sorted({number for number in numbers if number is not None}):
             compact(folder, attempt)
         if folder.is_dir():
+            register_models(Registry(home, store), run_id)
             finalize_outputs(home, store, run_id)
         url = os.environ.get(URL)
         if url and folder.is_dir():

@@ -103,6 +103,7 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{RUN}/first-error"): Rule.VIEW,
     # models
     ("GET", f"{V1}/models"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/models/-/candidates"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/{{name:path}}"): Rule.SIGNED_IN,
 }
 

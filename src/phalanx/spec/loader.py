@@ -10,7 +10,7 @@ from phalanx.errors import Location, SpecErrors
 from phalanx.spec import backend_sections, commands
 from phalanx.spec.dialects import modernise
 from phalanx.spec.matrix import first_values
-from phalanx.spec.model import EMPTY, Build, Kind, Search, Spec, Variable, freeze, thaw
+from phalanx.spec.model import EMPTY, Build, CollectOptions, Kind, Search, Spec, Variable, freeze, thaw
 from phalanx.spec.params import Params, declared_value, parse_value, type_fault
 from phalanx.spec.pipelines import read_pipeline
 from phalanx.spec.schema import (
@@ -21,11 +21,11 @@ from phalanx.spec.schema import (
     installed_sections,
     sections,
 )
+from phalanx.spec.section_fields import ALGORITHMS, HPTUNING
 from phalanx.spec.shapes import INVALID, Field
 from phalanx.spec.suggestions import did_you_mean, nearest
 from phalanx.spec.templates import is_template, names_in
 from phalanx.spec.tree import Diagnostics, Mark, Node, Source, from_plain, merge
-from phalanx.spec.tuning_fields import ALGORITHMS, HPTUNING
 from phalanx.spec.yaml_reader import decode, describe, read
 
 Inspect = Callable[[Node, Diagnostics], None]
@@ -162,6 +162,8 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
         assert where is not None
         message = "`build.environment` is kept but not used: a build runs with the `environment` of the run"
         findings.note(where.get("environment") or where, message)
+    if isinstance(values.get("outputs"), CollectOptions):
+        own["collect"] = values["outputs"]
     shown = params.values if search is None else {name: thaw(document["params"][name]) for name in params.nodes}
     return Spec(
         kind=kind,
@@ -178,7 +180,7 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
     )
 
 
-_COPIED = ("name", "description", "tags", "logging", "framework", "backend", "environment", "build")
+_COPIED = ("name", "description", "tags", "logging", "framework", "backend", "models", "environment", "build")
 
 
 def _kind(root: Node, findings: Diagnostics) -> Kind:
@@ -277,7 +279,8 @@ def _render(root: Node, params: Params) -> Node:
     assert root.entries is not None
     renderer = params.renderer
     result = root.like(None)
-    result.value = {key: child if key in UNRENDERED else renderer.tree(child) for key, child in root.entries.items()}
+    fixed = UNRENDERED - ({"outputs"} if not root.items("outputs") else set())  # a map of them has patterns to render
+    result.value = {key: child if key in fixed else renderer.tree(child) for key, child in root.entries.items()}
     return result
 
 

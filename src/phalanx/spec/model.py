@@ -113,6 +113,23 @@ class OutputsRefs(NamedTuple):
     experiments: tuple[str, ...] = ()
 
 
+class CollectOptions(NamedTuple):
+    """Files of the working folder that become outputs. Without patterns: those that look like results."""
+
+    collect: tuple[str, ...] | None = None
+    max_mib: float = 2048.0
+    max_files: int = 1000
+
+
+class ModelOptions(NamedTuple):
+    """A file among the outputs that becomes a version of a model."""
+
+    name: str
+    path: str
+    metric: str | None = None
+    is_largest_best: bool = True
+
+
 class SlurmOptions(NamedTuple):
     """Slurm options of the run. None: not set."""
 
@@ -302,6 +319,8 @@ class Spec:
     params: Mapping[str, Any] = field(default_factory=_empty)
     inputs: tuple[Variable, ...] = ()
     outputs: tuple[Variable, ...] = ()
+    collect: CollectOptions = field(default_factory=CollectOptions)
+    models: tuple[ModelOptions, ...] = ()
     environment: Environment = field(default_factory=Environment)
     build: Build | None = None
     command: str | None = None

@@ -25,6 +25,7 @@ from phalanx.spec.model import (
     freeze,
     thaw,
 )
+from phalanx.spec.section_fields import COLLECT, HPTUNING, MODEL
 from phalanx.spec.shapes import (
     INVALID,
     Anything,
@@ -32,6 +33,7 @@ from phalanx.spec.shapes import (
     EnvVars,
     Field,
     ListOf,
+    ListOrMap,
     MapOf,
     Number,
     Quantity,
@@ -42,7 +44,6 @@ from phalanx.spec.shapes import (
 )
 from phalanx.spec.suggestions import AMOUNTS, OTHER_NAMES, hints, places_of
 from phalanx.spec.tree import Diagnostics, Node
-from phalanx.spec.tuning_fields import HPTUNING
 
 NAME = TextShape(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `-` and `_`")
 NAMES = ListOf(TextShape(numbers=True, what="a name"))
@@ -405,8 +406,12 @@ _HEADER: dict[str, Field] = {
 }
 _VARIABLES = {
     "inputs": Field(ListOf(VARIABLE), "The params that the run takes, with their types."),
-    "outputs": Field(ListOf(VARIABLE), "The outputs that the run produces."),
+    "outputs": Field(
+        ListOrMap(ListOf(VARIABLE), COLLECT),
+        "As a map: which files of the working folder to keep. As a list: the outputs that the run produces.",
+    ),
 }
+_MODELS = {"models": Field(ListOf(MODEL), "Outputs that become versions of models when the run has succeeded.")}
 _PARAMS = {"params": Field(MapOf(), "Values for templates and for POLYAXON_PARAMS.")}
 _RUN_BACKEND = {"backend": Field(TextShape(), f"Where to run: {', '.join(RUN_BACKENDS)}. `native`: as configured.")}
 _FRAMEWORK = {"framework": Field(TextShape(), "The training framework. It decides how replicas find each other.")}
@@ -424,13 +429,13 @@ def _sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> dict[str, Fi
     if kind in DISTRIBUTED_KINDS:
         tuning = {"hptuning": Field(HPTUNING, "the matrix and the search algorithm", required=True)}
         return {
-            **_HEADER, **_FRAMEWORK, **_RUN_BACKEND, **_VARIABLES, **_PARAMS,
+            **_HEADER, **_FRAMEWORK, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
             **(tuning if kind is Kind.GROUP else {}),
             **_environment_field(kind, backends), **_BUILD, **_RUN,
         }  # fmt: skip
     if kind is Kind.JOB:
         return {
-            **_HEADER, **_RUN_BACKEND, **_VARIABLES, **_PARAMS,
+            **_HEADER, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
             **_environment_field(kind, backends), **_BUILD, **_RUN,
         }  # fmt: skip
     if kind is Kind.BUILD:

@@ -207,6 +207,22 @@ class ListOf(NamedTuple):
         return f"a list (of {self.item.words()})"
 
 
+class ListOrMap(NamedTuple):
+    """A list, or a map that says something else."""
+
+    items: ListOf
+    fields: RecordShape
+
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        return (self.items if node.elements is not None else self.fields).read(node, findings)
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [self.items.schema(), self.fields.schema()]}
+
+    def words(self) -> str:
+        return "a map or a list"
+
+
 class MapOf(NamedTuple):
     """A map with any keys. With `as_text`, scalar values are read as text, as in labels."""
 

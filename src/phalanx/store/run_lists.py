@@ -113,6 +113,16 @@ class RunListQueries:
         rows = self._database.rows(f"SELECT {_SEEN} FROM runs WHERE {condition}", args)
         return [RunStamp._make([*row[:-1], utc(row[-1])]) for row in rows]
 
+    def latest_facts(self, name: str, project: Projects, limit: int) -> list[tuple[str, str | None, str, Any]]:
+        """One fact of the newest runs that have it: the run's id, name and project, and the fact."""
+        these = of_projects(project)
+        rows = self._database.rows(
+            f"""SELECT runs.id, runs.name, runs.project, facts.text FROM facts JOIN runs ON runs.key = facts.run_key
+            WHERE facts.name = ? AND {these.sql} ORDER BY runs.created_at DESC, runs.key DESC LIMIT ?""",
+            [name, *these.args, limit],
+        )
+        return [(run_id, run_name, owner, json.loads(text)) for run_id, run_name, owner, text in rows]
+
     def facts_of(self, run_ids: Iterable[str], name: str) -> dict[str, Any]:
         """One fact of many runs, by run id; runs without it are omitted."""
         wanted = list(run_ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +19,11 @@ from phalanx.cli.workspace.models import ModelDetails, find, open_catalogue, reg
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
+    from phalanx.registry.candidates import Candidate
     from phalanx.registry.registry import Registry
     from phalanx.store.model_index import Model, ModelEvent, ModelVersion
+
+CANDIDATES_SHOWN = 10
 
 reason_option = click.option("--reason", default="", help="Reason to record in the history.")
 
@@ -38,7 +42,9 @@ def changing() -> Iterator[Registry]:
 @json_option
 @click.pass_context
 def command(ctx: click.Context, query: str, labels: tuple[str, ...], as_json: bool) -> None:
-    """List models. The subcommands show, register, promote and download versions.
+    """List models, and candidates: outputs of runs that look like models and are not registered.
+
+    The subcommands show, register, promote and download versions.
 
     A REFERENCE is NAME/3 for a version, NAME@champion for an alias, or NAME for the latest version.
     """
@@ -48,15 +54,28 @@ def command(ctx: click.Context, query: str, labels: tuple[str, ...], as_json: bo
 
     with open_catalogue(quiet=as_json) as catalogue:
         found = [model for model in catalogue.models(query) if wanted.items() <= model.labels.items()]
+        offered = [] if query or labels else catalogue.candidates(CANDIDATES_SHOWN)
     if as_json:
-        print_json({"ok": True, "models": [model_row(model) for model in found]})
+        listed = {"candidates": [one.as_json() for one in offered]}
+        print_json({"ok": True, "models": [model_row(model) for model in found], **listed})
         return
-    if not found:
-        hint = "No models yet: register one with `phalanx models register RUN PATH --name NAME`"
-        click.echo("No matching models." if query or labels else hint)
-        return
-    rows = [["NAME", "LATEST", "VERSIONS", "ALIASES", "UPDATED", "DESCRIPTION"], *(_model_cells(m) for m in found)]
-    print_lines(table(rows))
+    if found:
+        rows = [["NAME", "LATEST", "VERSIONS", "ALIASES", "UPDATED", "DESCRIPTION"], *map(_model_cells, found)]
+        print_lines(table(rows))
+    elif query or labels:
+        click.echo("No matching models.")
+    elif not offered:
+        click.echo("No models yet: register one with `phalanx models register RUN PATH --name NAME`")
+    if offered:
+        click.echo(("\n" if found else "") + "Candidates: files of runs that look like models and are not registered.")
+        print_lines(table([["RUN", "NAME", "PATH", "SIZE", "SAVED"], *map(_candidate_cells, offered)]))
+        first = f"{offered[0].run_id} {shlex.quote(offered[0].path)}"
+        click.echo(f"Register one: phalanx models register {printable(first)} --name NAME")
+
+
+def _candidate_cells(one: Candidate) -> list[str]:
+    saved = f"{one.at.astimezone():%Y-%m-%d %H:%M}"
+    return [one.run_id, printable(one.run_name or "-"), printable(one.path), bytes_text(one.size), saved]
 
 
 def parse_labels(pairs: tuple[str, ...]) -> dict[str, str]:
@@ -240,7 +259,7 @@ def register(
 ) -> None:
     """Register a file or folder of a run as a new model version.
 
-    PATH is a path listed by `phalanx outputs RUN`.
+    PATH is a path listed by `phalanx outputs RUN`; `outputs/` can be left out.
     """
     with changing() as models:
         from phalanx.artifacts.objects import Objects, TreeDigester

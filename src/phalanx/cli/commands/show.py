@@ -9,6 +9,7 @@ import click
 
 from phalanx.cli.commands.ps import span
 from phalanx.cli.options import json_option
+from phalanx.cli.render.left_files import left_lines
 from phalanx.cli.render.output import print_json, print_lines, printable
 from phalanx.cli.render.tables import failure_lines, replica_table, status_text
 from phalanx.cli.workspace.base import open_workspace
@@ -56,6 +57,7 @@ def command(run: str, as_json: bool) -> None:
     print_lines([*fact_lines(facts, is_done=found.is_done), *straggler_lines(progress)])
     for name, text in where.items():
         click.echo(f"  {name:<10} {text}")
+    print_lines([f"  {line}" for line in left_lines(facts.get("files"))])
     click.echo("")
     print_lines(replica_table(replicas))
     click.echo("")
@@ -81,10 +83,25 @@ def fact_lines(facts: dict[str, Any], *, is_done: bool) -> list[str]:
             lines.append(
                 f"  data       {printable(which)}" + (f" ({printable(fact['digest'])})" if fact["digest"] else "")
             )
+        elif name in ("models", "trackers") and isinstance(fact, list):
+            lines += [f"  {name:<10} {printable(_MADE[name](row))}" for row in fact]
         elif kind == "dropped":
             why = printable("; ".join(list(fact["why"])[:3]))
             lines.append(f"  dropped    {fact['count']} values of {printable(which)}: {why}")
     return lines
+
+
+def _model_text(row: dict[str, Any]) -> str:
+    """What became of an entry of `models` in the file."""
+    if row["path"] is None:
+        return f"{row['name']}: {row['why']}"
+    return f"{row['name']}/{row['version'] or '?'} from {row['path']}"
+
+
+_MADE = {
+    "models": _model_text,
+    "trackers": lambda row: f"read {row['name']} of {row['tool']}",
+}
 
 
 def straggler_lines(progress: RunProgress) -> list[str]:

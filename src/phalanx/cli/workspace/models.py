@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from phalanx.artifacts.downloads import DownloadResult
     from phalanx.artifacts.trees import Progress
     from phalanx.client import Client
+    from phalanx.registry.candidates import Candidate
     from phalanx.registry.registry import Registry
     from phalanx.store.model_index import Model, ModelEvent, ModelVersion
 
@@ -81,6 +82,11 @@ class HomeCatalogue:
     def models(self, text: str) -> list[Model]:
         return self.registry.index.models(text)
 
+    def candidates(self, limit: int) -> list[Candidate]:
+        from phalanx.registry.candidates import candidates
+
+        return candidates(self.registry.store, None, limit)
+
     def whole(self, name: str) -> ModelDetails:
         """Raises CallError if there is no such model."""
         model, index = self.registry.model(name), self.registry.index
@@ -112,6 +118,9 @@ class ServerCatalogue:
 
     def models(self, text: str) -> list[Model]:
         return self.client.models(text)
+
+    def candidates(self, limit: int) -> list[Candidate]:
+        return self.client.model_candidates(limit)
 
     def whole(self, name: str) -> ModelDetails:
         return ModelDetails(*self.client.model(name))

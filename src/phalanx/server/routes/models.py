@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from phalanx.registry.candidates import candidates
 from phalanx.server.auth.identities import Role
 from phalanx.server.auth.model_visibility import PROJECTS, ModelVisibility
 from phalanx.server.context import Caller, Here
@@ -27,6 +28,13 @@ def list_models(
     """Every model by name, with its newest version and its aliases."""
     found = ModelVisibility(here.store, caller.projects(Role.VIEWER)).models(text, limit, offset)
     return JsonResponse({"models": [_model_row(model) for model in found]})
+
+
+@router.get("/-/candidates")
+def list_candidates(here: Here, caller: Caller, limit: Annotated[int, Query(ge=1, le=1000)] = 20) -> JsonResponse:
+    """Outputs of the newest runs that look like models and are not registered."""
+    found = candidates(here.store, caller.projects(Role.VIEWER), limit)
+    return JsonResponse({"candidates": [one.as_json() for one in found]})
 
 
 @router.get("/{name:path}")

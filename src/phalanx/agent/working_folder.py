@@ -1,0 +1,324 @@
+"""Finds the files that the processes of a replica make in its working folder: names, sizes and times, no content.
+
+While it runs, only folders whose modification time changed are listed, and pauses grow with the time that takes: less
+than 1 % of a CPU. At the end, all files are looked at once. Standard library only, Python 3.8+.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+import time
+import zlib
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+from phalanx import run_paths
+from phalanx.agent import processes
+from phalanx.atomic_files import read_json, write_new
+from phalanx.path_patterns import is_event_file
+from phalanx.working_files import WorkingFile
+
+LOOK_S = 2.0  # between two looks at a small folder
+PAUSE_FACTOR = 200  # a look that took n CPU seconds is followed by a pause of this many times n
+MOST_FOLDERS = 20_000  # to watch
+MOST_ENTRIES = 300_000  # to look at when the replica has ended
+MOST_FILES = 20_000  # to keep in memory
+MOST_SECONDS = 15.0  # for the look at the end
+DEEPEST = 40
+IGNORED = frozenset(["__pycache__", "node_modules", "site-packages"])
+ENVIRONMENT_MARKS = frozenset(["pyvenv.cfg", "conda-meta"])  # a folder with one of these is a Python environment
+RACY_NS = 2_000_000_000  # a folder may change again within the resolution of its time
+MARKS_KEPT_S = 30 * 86_400.0
+_WRITER = re.compile(r"\.tfevents\.\d+\.(?P<host>.+)\.(?P<pid>\d+)\.\d+(?:\.[^.]+)?\Z")
+
+
+class FolderPlace(NamedTuple):
+    """A working folder, and what to skip in it: the folders of runs, other file systems."""
+
+    path: str
+    device: int
+    skipped: frozenset[tuple[int, int]]
+
+    @classmethod
+    def of(cls, path: str, skipped: Iterable[str]) -> FolderPlace | None:
+        """None if it cannot be watched: it is missing, or is itself a part of what is skipped."""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        identities = frozenset(identity for folder in skipped if (identity := _identity(folder)) is not None)
+        if (found.st_dev, found.st_ino) in identities or os.path.realpath(path) == "/":
+            return None
+        return cls(path, found.st_dev, identities)
+
+    def folders_in(self, inside: str, entries: list[os.DirEntry[str]]) -> Iterator[tuple[str, os.stat_result]]:
+        """The folders to enter below a listed one, with their state."""
+        if inside.count("/") >= DEEPEST:
+            return
+        for entry in entries:
+            if entry.name in IGNORED or entry.name.startswith("."):
+                continue
+            try:
+                if not entry.is_dir(follow_symlinks=False):
+                    continue
+                state = entry.stat(follow_symlinks=False)
+            except OSError:
+                continue
+            if state.st_dev == self.device and (state.st_dev, state.st_ino) not in self.skipped:
+                yield f"{inside}{entry.name}/", state
+
+    def entries(self, inside: str) -> list[os.DirEntry[str]]:
+        """Empty for a Python environment, and for what cannot be read."""
+        try:
+            with os.scandir(os.path.join(self.path, inside)) as found:
+                entries = list(found)
+        except OSError:
+            return []
+        if inside and any(entry.name in ENVIRONMENT_MARKS for entry in entries):
+            return []
+        return entries
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class FolderScan(NamedTuple):
+    """All files that were made or changed since a time."""
+
+    files: list[WorkingFile]
+    is_complete: bool
+    more: int
+    more_bytes: int
+
+
+def scan(place: FolderPlace, since_ns: int, most_s: float = MOST_SECONDS) -> FolderScan:
+    """Look at every file once. A file that was moved or copied here counts, too, whatever modification time it has."""
+    until = time.monotonic() + most_s
+    files: list[WorkingFile] = []
+    seen = more = more_bytes = 0
+    waiting = [""]
+    while waiting and seen < MOST_ENTRIES and time.monotonic() < until:
+        inside = waiting.pop()
+        entries = place.entries(inside)
+        seen += len(entries) + 1
+        waiting += [folder for folder, _ in place.folders_in(inside, entries)]
+        for entry in entries:
+            state = _new_file(entry, since_ns)
+            if state is None:
+                continue
+            if len(files) < MOST_FILES:
+                files.append(WorkingFile(f"{inside}{entry.name}", state.st_size, state.st_mtime))
+            else:
+                more, more_bytes = more + 1, more_bytes + state.st_size
+    return FolderScan(files, not waiting, more, more_bytes)
+
+
+def _new_file(entry: os.DirEntry[str], since_ns: int) -> os.stat_result | None:
+    if entry.name.startswith("."):
+        return None
+    try:
+        if not entry.is_file(follow_symlinks=False):
+            return None
+        state = entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return state if state.st_ctime_ns >= since_ns else None
+
+
+class FolderWatch:
+    """Looks again and again while the replica runs: for new event files, and for what its processes write to."""
+
+    def __init__(self, place: FolderPlace) -> None:
+        self.place = place
+        self.host = socket.gethostname()
+        self.listed: dict[str, tuple[int, int]] = {}  # of each folder: its time, and when it was listed
+        self.event_files: set[str] = set()
+        self.written: set[str] = set()  # files that a process of the replica had open for writing
+        self.pids: set[int] = set()
+        self.foreign: set[str] = set()  # event files of processes that do not belong to the replica
+
+    def look(self, tree: Iterable[processes.Stat]) -> float:
+        """Returns the seconds until the next look."""
+        began = time.thread_time()
+        for process in tree:
+            self.pids.add(process.pid)
+            self._take_written(process.pid)
+        self._take_folders()
+        return max(LOOK_S, PAUSE_FACTOR * (time.thread_time() - began))
+
+    def _take_folders(self) -> None:
+        waiting = list(self.listed) or [""]
+        while waiting:
+            inside = waiting.pop()
+            try:
+                changed_ns = os.stat(os.path.join(self.place.path, inside)).st_mtime_ns
+            except OSError:
+                self.listed.pop(inside, None)
+                continue
+            known = self.listed.get(inside)
+            if known is not None and known[0] == changed_ns and changed_ns < known[1] - RACY_NS:
+                continue
+            self.listed[inside] = (changed_ns, time.time_ns())
+            entries = self.place.entries(inside)
+            new = [folder for folder, _ in self.place.folders_in(inside, entries) if folder not in self.listed]
+            waiting += new[: max(0, MOST_FOLDERS - len(self.listed) - len(waiting))]
+            names = (entry.name for entry in entries if is_event_file(entry.name))
+            self.event_files.update(f"{inside}{name}" for name in names)
+
+    def _take_written(self, pid: int) -> None:
+        start = f"{os.path.realpath(self.place.path)}/"
+        folder = f"/proc/{pid}/fd"
+        try:
+            numbers = os.listdir(folder)
+        except OSError:
+            return
+        for number in numbers:
+            try:
+                path = os.readlink(f"{folder}/{number}")
+                if path.startswith(start) and path[len(start) :] not in self.written and _is_writing(pid, number):
+                    self.written.add(path[len(start) :])
+            except OSError:
+                continue
+
+    def is_own(self, path: str) -> bool:
+        """Whether a process of the replica is known to have made a file."""
+        writer = writer_of(path)
+        return path in self.written or (writer is not None and writer[1] in self.pids and writer[0] == self.host)
+
+    def new_event_files(self, since_ns: int) -> list[WorkingFile]:
+        found = []
+        for path in sorted(self.event_files):
+            try:
+                state = os.lstat(os.path.join(self.place.path, path))
+            except OSError:
+                continue
+            if state.st_ctime_ns >= since_ns and stat.S_ISREG(state.st_mode):
+                is_own, writer = self.is_own(path), writer_of(path)
+                found.append(WorkingFile(path, state.st_size, state.st_mtime, is_own))
+                if not is_own and writer and writer[0] == self.host and os.path.exists(f"/proc/{writer[1]}"):
+                    self.foreign.add(path)
+        return found
+
+
+def _is_writing(pid: int, number: str) -> bool:
+    with open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii", errors="replace") as stream:
+        flags = next((line.split()[1] for line in stream if line.startswith("flags:")), "0")
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+
+
+def writer_of(path: str) -> tuple[str, int] | None:
+    """The host and the process in the name of an event file, if it has them."""
+    found = _WRITER.search(path)
+    return (found["host"], int(found["pid"])) if found else None
+
+
+# runs that use the same folder ---------------------------------------------------------------------------------------
+
+
+class Neighbour(NamedTuple):
+    """Another run in the same working folder, and when it lived."""
+
+    run_id: str
+    began: float
+    ended: float
+
+
+def announce(attempt_folder: str, working: str, at: float) -> None:
+    """Tell the agents of other runs that this run uses a folder. Raises OSError."""
+    marks = _marks(attempt_folder, working)
+    if marks is not None:
+        os.makedirs(marks[0], mode=0o700, exist_ok=True)
+        try:
+            write_new(os.path.join(*marks), repr(at).encode(), sync=False)
+        except FileExistsError:
+            pass  # another replica or attempt of this run
+
+
+def neighbours(attempt_folder: str, working: str, since: float) -> list[Neighbour]:
+    """The other runs that used the folder since then."""
+    marks = _marks(attempt_folder, working)
+    if marks is None:
+        return []
+    folder, own = marks
+    found = []
+    for run_id in _listed(folder):
+        if run_id == own or run_id.startswith("."):
+            continue
+        run = os.path.join(os.path.dirname(os.path.dirname(folder)), "runs", run_id)
+        began, ended = read_json(os.path.join(folder, run_id)), _ended_at(run)
+        if not isinstance(began, float) or ended < time.time() - MARKS_KEPT_S:
+            _forget(os.path.join(folder, run_id))
+        elif ended >= since:
+            found.append(Neighbour(run_id, began, ended))
+    return found
+
+
+def _marks(attempt_folder: str, working: str) -> tuple[str, str] | None:
+    """The folder in the home with a mark for each run in this working folder, and the mark of this run. None where
+    there is no home, as in a pod, whose folder is its own."""
+    run = os.path.dirname(os.path.dirname(os.path.dirname(attempt_folder)))
+    runs, run_id = os.path.split(run)
+    if os.path.basename(runs) != "runs":
+        return None
+    name = f"{zlib.crc32(os.fsencode(os.path.realpath(working))):08x}"  # folders that share it share too much, not less
+    return os.path.join(os.path.dirname(runs), "working", name), run_id
+
+
+def _ended_at(run: str) -> float:
+    """When the last replica of a run has ended; infinity while one lives. A run that was removed ended long ago."""
+    replicas = os.path.join(run, run_paths.REPLICAS)
+    if not os.path.isdir(run):
+        return 0.0
+    latest = 0.0
+    for replica in _listed(replicas):
+        attempts = [run_paths.attempt_number(name) or 1 for name in _listed(os.path.join(replicas, replica))]
+        end = read_json(os.path.join(run, run_paths.attempt_folder(replica, max(attempts, default=1)), run_paths.END))
+        ended = end.get("ended_at") if isinstance(end, dict) else None
+        if not isinstance(ended, float):
+            return float("inf")
+        latest = max(latest, ended)
+    return latest or float("inf")
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _forget(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def is_of_this_run(
+    path: str, at: float, own: Collection[str], foreign: Collection[str], others: Iterable[Neighbour]
+) -> bool:
+    """Whether a file belongs to this run: one of its processes wrote it, or no other run used the folder at that time,
+    or it is in a folder with a file that this run wrote and none that others did, or one level below such a folder."""
+    if path in own or path in foreign:
+        return path in own
+    if not any(other.began - 1.0 <= at <= other.ended + 1.0 for other in others):
+        return True
+    folder = os.path.dirname(path)
+    above = os.path.dirname(folder)
+    for near in (
+        folder,
+        above if "/" in above else "",
+    ):  # many runs have folders in the top one: `runs`, `lightning_logs`
+        if near and any(one.startswith(f"{near}/") for one in foreign):
+            return False
+        if near and any(one.startswith(f"{near}/") for one in own):
+            return True
+    return False
