@@ -110,6 +110,8 @@ ENVIRONMENTS = {
             "xgboost==3.2.0",
             "lightgbm==4.7.0",
             "scikit-learn==1.9.1",
+            "tensorboardX==2.6.5",
+            "wandb==0.31.0",
             "pytest",
             "pytest-timeout",
         ),

@@ -39,6 +39,10 @@ LEFT_OUT = {
         r"create_get_search_experiment|test_artifacts\[|version_with_(path|non_local)_source|version_with_file_uri"
     ),
     "settings of MLflow's own server": r"version_with_validation_regex",
+    "checks that MLflow makes before anything is sent": (
+        r"test_create_experiment$|bad_name|test_tracking.*log_metric_validation|batch_validates_entity"
+    ),
+    "experiments with the ids 1, 2, 3": r"test_search_runs_multiple_experiments",
     "renaming registered models": r"test_update_registered_model_flow",
     "other packages (pyspark)": r"test_registry_uri_from_spark_conf",
 }

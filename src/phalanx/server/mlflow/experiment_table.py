@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from phalanx.errors import SystemFault
 from phalanx.server.auth.record_file import RecordFile
-from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
+from phalanx.server.mlflow.errors import MlflowError, not_found
 
 DEFAULT_ID, DEFAULT_NAME, DEFAULT_PROJECT = "0", "Default", "default"
 LONGEST_NAME = 500
@@ -141,7 +141,7 @@ class ExperimentTable:
 
 
 def no_experiment(key: str) -> MlflowError:
-    return not_found(f"No Experiment with id={truncated(key)} exists")
+    return not_found(f"No Experiment with id={key[:100]} exists")
 
 
 def check_name(name: str) -> None:

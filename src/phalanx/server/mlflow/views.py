@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from phalanx.server.context import Context
 from phalanx.server.labels import DELETED, HIDDEN
@@ -51,7 +52,10 @@ def info_row(here: Context, run: Run, labels: Mapping[str, str]) -> dict[str, An
 
 def artifact_uri(here: Context, run: Run) -> str:
     location = here.experiments.of_project(run.project).location
-    return f"{location.rstrip('/')}/{run.id}/artifacts" if location else f"mlflow-artifacts:/{run.id}/artifacts"
+    if not location:
+        return f"mlflow-artifacts:/{run.id}/artifacts"
+    parts = urlsplit(location)  # a query or fragment stays at the end
+    return parts._replace(path=f"{parts.path.rstrip('/')}/{run.id}/artifacts").geturl()
 
 
 def tags(run: Run, labels: Mapping[str, str]) -> dict[str, str]:
