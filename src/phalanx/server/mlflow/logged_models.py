@@ -131,7 +131,7 @@ def row(call: Call, model: Mapping[str, Any]) -> dict[str, Any]:
         "artifact_uri": model["artifact_uri"],
         "status": model["status"],
         "model_type": model["model_type"],
-        "source_run_id": model["source_run_id"],
+        **({"source_run_id": model["source_run_id"]} if model["source_run_id"] else {}),
         "tags": [{"key": key, "value": value} for key, value in tags.items()],
         "registrations": registrations,
     }

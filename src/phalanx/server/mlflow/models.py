@@ -24,8 +24,10 @@ STAGE = "mlflow.stage"  # label with a version's stage
 MODEL_ID = "mlflow.modelId"  # label with the logged model that a version was made from
 RUN_LINK = "mlflow.runLink"
 RUN_ID = "mlflow.runId"  # label with the run of a version that was made elsewhere
-OWN = (STAGE, MODEL_ID, RUN_LINK, RUN_ID, PROJECTS)
+COPIED = "mlflow.copiedFrom"  # label with the address of the version that a version is a copy of
+OWN = (STAGE, MODEL_ID, RUN_LINK, RUN_ID, COPIED, PROJECTS)
 IS_PROMPT = "mlflow.prompt.is_prompt"  # clients select models without this tag with `!= 'true'`
+COPY = r"models:/([^/@]+)/(\d{1,9})"
 MOST_LISTED = 200_000
 
 
@@ -47,7 +49,7 @@ def model_of(call: Call) -> Model:
 
 
 def version_of(call: Call) -> ModelVersion:
-    model, number = model_of(call), call.text("version", 20)
+    model, number = model_of(call), call.text("version", 300)
     if not re.fullmatch(r"[0-9]{1,9}", number):
         raise MlflowError(f"Parameter 'version' must be an integer, got {truncated(number)}.")
     found = visible(call).version(model.name, int(number))
@@ -116,6 +118,8 @@ def run_id_of(version: ModelVersion) -> str:
 
 
 def source_uri(version: ModelVersion) -> str:
+    if COPIED in version.labels:
+        return version.labels[COPIED]
     is_url = version.files is None
     return version.source if is_url else f"mlflow-artifacts:/{version.run_id}/{version.source}"
 
@@ -308,12 +312,14 @@ def _own_labels(call: Call) -> dict[str, str]:
     source = call.text("source", 5000)
     if not given[MODEL_ID] and source.startswith("models:/m-"):
         given[MODEL_ID] = source.removeprefix("models:/")
+    elif re.fullmatch(COPY, source):
+        given[COPIED] = source
     return {key: value for key, value in given.items() if value}
 
 
 def _source(call: Call, source: str, model_id: str) -> tuple[str, str]:
     """The path in a run's folder that a source means, and the run; or an external URL without a run."""
-    match = re.fullmatch(r"models:/([^/@]+)(?:/(\d{1,9}))?", source)
+    match = re.fullmatch(COPY, source) or re.fullmatch(r"models:/([^/@]+)()", source)
     if match and match[2]:
         version = version_of(call.of({"name": match[1], "version": match[2]}))
         return version.source, version.run_id or ""
@@ -393,7 +399,9 @@ def search_versions(call: Call) -> dict[str, Any]:
         for version in visible(call).versions(str(name) if name is not None else None)
         if all(_fits(condition, _version_value(version)) for condition in wanted)
     ]
-    found.sort(key=lambda one: (-one.updated_at.timestamp(), one.model, -one.number))
+    found.sort(key=lambda one: (one.model, -one.number))
+    if not call.texts("order_by"):
+        found.sort(key=lambda one: -one.updated_at.timestamp())
     _sort(call, found, _version_value)
     more = {"next_page_token": next_token(offset + most)} if offset + most < len(found) else {}
     return {"model_versions": [version_row(version) for version in found[offset : offset + most]], **more}

@@ -87,13 +87,18 @@ def metric_row(name: str, summary: Summary) -> dict[str, Any]:
 
 def datasets(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
-    for name, fact in facts.items():
+    for name, fact in sorted(facts.items(), key=_logged_at):
         info = fact.get("info") if name.startswith(DATASET) and isinstance(fact, dict) else None
         if isinstance(info, dict) and isinstance(info.get("mlflow"), dict):
             rows.append(info["mlflow"])
         elif isinstance(fact, dict) and name.startswith(DATASET):
             rows.append({"dataset": _plain_dataset(fact), "tags": []})
     return rows
+
+
+def _logged_at(fact: tuple[str, Any]) -> float:
+    at = fact[1].get("at") if isinstance(fact[1], dict) else None
+    return float(at) if isinstance(at, int | float) else 0.0
 
 
 def _plain_dataset(fact: Mapping[str, Any]) -> dict[str, Any]:
