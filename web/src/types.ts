@@ -264,6 +264,16 @@ export type ModelEventRow = {
 };
 export type ModelDetails = Omit<ModelRow, "versions"> & { versions: VersionRow[]; events: ModelEventRow[] };
 
+/** An output of a run that looks like a model and is not registered. */
+export type ModelCandidate = {
+  run_id: string;
+  run_name: string | null;
+  project: string;
+  path: string;
+  size: number;
+  at: string;
+};
+
 export type Session = { name: string; kind: string; role: Role | null; roles: Record<string, Role> };
 
 const DONE: readonly string[] = ["succeeded", "failed", "upstream_failed", "stopped", "skipped"];

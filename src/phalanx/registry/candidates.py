@@ -75,16 +75,16 @@ def _outputs(run_folder: Path) -> list[TreeEntry]:
     return list(islice(Tree(run_folder, (run_paths.OUTPUTS,)).walk(run_paths.OUTPUTS), MOST_ENTRIES))
 
 
-def candidates(store: Store, project: Projects = None, limit: int = 20) -> list[Candidate]:
-    """The candidates of the newest runs, without those that are registered."""
+def candidates(store: Store, project: Projects = None, limit: int = 20, run_id: str | None = None) -> list[Candidate]:
+    """The candidates of the newest runs, or of one run, without those that are registered."""
     found: list[Candidate] = []
     index = ModelIndex(store)
-    for run_id, run_name, owner, rows in store.latest_facts(FACT, project, RUNS_SEARCHED):
-        registered = {version.source for version in index.versions(run_id=run_id)}
+    for made_by, run_name, owner, rows in store.latest_facts(FACT, project, RUNS_SEARCHED, run_id):
+        registered = {version.source for version in index.versions(run_id=made_by)}
         for row in rows or ():
             if row["path"] not in registered and len(found) < limit:
                 at = datetime.fromtimestamp(row["at"], UTC)
-                found.append(Candidate(run_id, run_name, owner, row["path"], row["size"], at))
+                found.append(Candidate(made_by, run_name, owner, row["path"], row["size"], at))
         if len(found) >= limit:
             break
     return found

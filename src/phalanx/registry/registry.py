@@ -34,6 +34,7 @@ from phalanx.artifacts.trees import (
     Tree,
     TreeEntry,
     no_progress,
+    path_parts,
     run_tree,
 )
 from phalanx.atomic_files import write_atomic
@@ -113,8 +114,8 @@ class Registry:
         metrics, the run's last ones are used. `once`: CallError when this source of the run was registered before."""
         name = check_name(name)
         run = self.store.find(run_id) if run_id else None
-        if run is not None and not _SCHEME.match(source) and source.partition("/")[0] not in ROOTS:
-            source = f"{run_paths.OUTPUTS}/{source}"  # a path below the outputs
+        if run is not None and not _SCHEME.match(source):
+            source = self._with_root(run, source)
         draft = self._draft(run, source)
         data = {
             "run": run.id if run else None,
@@ -160,6 +161,13 @@ class Registry:
             at=event.get("at"),
             once=True,
         )
+
+    def _with_root(self, run: Run, source: str) -> str:
+        """A path in the run's folder, also for one below its outputs. Raises CallError."""
+        steps = path_parts(source)
+        below = "/".join((run_paths.OUTPUTS, *steps))
+        is_output = bool(steps) and steps[0] not in ROOTS and run_tree(self.home.run(run.id).path).look(below)
+        return below if is_output else source
 
     def _draft(self, run: Run | None, source: str) -> DraftVersion | None:
         """None for a URL: its files are not stored here."""

@@ -113,9 +113,13 @@ class RunListQueries:
         rows = self._database.rows(f"SELECT {_SEEN} FROM runs WHERE {condition}", args)
         return [RunStamp._make([*row[:-1], utc(row[-1])]) for row in rows]
 
-    def latest_facts(self, name: str, project: Projects, limit: int) -> list[tuple[str, str | None, str, Any]]:
-        """One fact of the newest runs that have it: the run's id, name and project, and the fact."""
+    def latest_facts(
+        self, name: str, project: Projects, limit: int, run_id: str | None = None
+    ) -> list[tuple[str, str | None, str, Any]]:
+        """One fact of the newest runs that have it, or of one run: the run's id, name and project, and the fact."""
         these = of_projects(project)
+        if run_id is not None:
+            these = Clause(f"{these.sql} AND runs.id = ?", (*these.args, run_id))
         rows = self._database.rows(
             f"""SELECT runs.id, runs.name, runs.project, facts.text FROM facts JOIN runs ON runs.key = facts.run_key
             WHERE facts.name = ? AND {these.sql} ORDER BY runs.created_at DESC, runs.key DESC LIMIT ?""",

@@ -1,9 +1,10 @@
 import "./models.css";
 import { type ReactNode, useState } from "react";
-import { type ModelRow, useResource } from "../api";
+import { type ModelCandidate, type ModelRow, useResource } from "../api";
 import { ago, plural, timestamp } from "../format";
 import { Link, match, useParam, useRoute, useTitle } from "../router";
 import { EmptyState, ErrorMessage, Spinner } from "../ui";
+import { Candidates } from "./Candidates";
 import { ModelPage } from "./ModelPage";
 
 /** The model registry: the list of models, or one model. */
@@ -26,6 +27,10 @@ function Models(): ReactNode {
       pollMs: 15_000,
     },
   );
+  const offered = useResource<{ candidates: ModelCandidate[] }>("/models/-/candidates", {
+    keepPrevious: true,
+    pollMs: 15_000,
+  });
   const isNone = data?.models.length === 0;
   return (
     <div className="page">
@@ -90,6 +95,7 @@ function Models(): ReactNode {
           </table>
         </div>
       )}
+      {!text && <Candidates found={offered.data?.candidates ?? []} hasRun />}
     </div>
   );
 }

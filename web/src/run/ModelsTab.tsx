@@ -3,8 +3,9 @@
 import "./card.css";
 import "./ModelsTab.css";
 import type { ReactNode } from "react";
-import { apiPath, type ModelDetails, useResource, type VersionRow } from "../api";
+import { apiPath, type ModelCandidate, type ModelDetails, useResource, type VersionRow } from "../api";
 import { bytes, num, number, timestamp } from "../format";
+import { Candidates } from "../models/Candidates";
 import { Link } from "../router";
 import { EmptyState, ErrorMessage, Spinner } from "../ui";
 import type { RunContext } from "./runContext";
@@ -16,10 +17,15 @@ export default function ModelsTab({ context }: { context: RunContext }): ReactNo
   const response = useResource<{ events: LoggedModel[] }>(`${apiPath`/runs/${run.id}/events`}?kind=model`, {
     pollMs: isLive ? 15_000 : undefined,
   });
+  const offered = useResource<{ candidates: ModelCandidate[] }>(
+    `/models/-/candidates?run=${encodeURIComponent(run.id)}&limit=100`,
+    { pollMs: isLive ? 15_000 : undefined },
+  );
   if (response.error && !response.data) return <ErrorMessage error={response.error} retry={response.reload} />;
   if (!response.data) return <Spinner />;
   const models = response.data.events;
-  if (!models.length) {
+  const candidates = offered.data?.candidates ?? [];
+  if (!models.length && !candidates.length) {
     return (
       <EmptyState title="No models">
         <code>phalanx.tracking.model("model.pt", "classifier")</code> registers a version with its metrics, code and
@@ -33,6 +39,7 @@ export default function ModelsTab({ context }: { context: RunContext }): ReactNo
       {names.map((name) => (
         <ModelCard key={name} id={run.id} name={name} models={models.filter((one) => one.name === name)} />
       ))}
+      <Candidates found={candidates} />
     </div>
   );
 }

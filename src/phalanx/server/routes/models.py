@@ -31,9 +31,14 @@ def list_models(
 
 
 @router.get("/-/candidates")
-def list_candidates(here: Here, caller: Caller, limit: Annotated[int, Query(ge=1, le=1000)] = 20) -> JsonResponse:
+def list_candidates(
+    here: Here,
+    caller: Caller,
+    run: Annotated[str | None, Query(max_length=100, description="only those of this run, by id")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 20,
+) -> JsonResponse:
     """Outputs of the newest runs that look like models and are not registered."""
-    found = candidates(here.store, caller.projects(Role.VIEWER), limit)
+    found = candidates(here.store, caller.projects(Role.VIEWER), limit, run)
     return JsonResponse({"candidates": [one.as_json() for one in found]})
 
 
