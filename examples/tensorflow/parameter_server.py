@@ -7,8 +7,6 @@ needed for Phalanx to follow them. It goes on from its last checkpoint when ther
 
 import argparse
 import os
-import socket
-import sys
 import time
 from pathlib import Path
 
@@ -29,28 +27,8 @@ cluster = resolver.cluster_spec()
 workers = cluster.num_tasks("worker") if "worker" in cluster.jobs else 0
 
 
-def is_up(address):
-    host, port = address.rsplit(":", 1)
-    try:
-        socket.create_connection((host, int(port)), timeout=10).close()
-    except ConnectionError:
-        return False
-    return True
-
-
-if resolver.task_type == "ps":
-    tf.distribute.Server(cluster, "ps", resolver.task_id).join()  # never ends: Phalanx ends it when all others have
-if resolver.task_type == "worker":
-    # Nor would a worker's server ever end. But nothing is left to do when the chief is gone; so the worker waits for
-    # that, having waited first for the chief to be there, which in its turn waits for its workers' servers.
-    chief = cluster.task_address("chief", 0)
-    while not is_up(chief):
-        time.sleep(0.2)
-    server = tf.distribute.Server(cluster, "worker", resolver.task_id)
-    while is_up(chief):
-        time.sleep(0.2)
-    print(f"rank {resolver.task_id + 1} of {workers + 1} done", flush=True)
-    sys.exit()
+if resolver.task_type in ("worker", "ps"):
+    tf.distribute.Server(cluster, resolver.task_type, resolver.task_id).join()  # Phalanx ends it after the chief
 
 
 class Regression(tf.Module):

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 LAUNCHER = "launcher"  # role of the replica that starts the ranks, if there is one
 FINAL_STATUSES = ("succeeded", "failed", "upstream_failed", "stopped", "skipped")  # of a run
-HELPERS = ("ps", "server")  # they never exit: a run finishes without them
+SERVING = ("ps", "server")  # roles that only serve, unless the framework says otherwise: a run finishes without them
 
 
 def is_launcher(name: str) -> bool:
     return name.startswith(f"{LAUNCHER}-")
-
-
-def is_helper(name: str) -> bool:
-    return name.rpartition("-")[0] in HELPERS
 
 
 def member_name(role: str, index: int, local: int = 0) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
-from phalanx.naming import member_name
+from phalanx.naming import SERVING, member_name
 from phalanx.placeholders import Value, decode
 
 _NO_VALUE = (LookupError, TypeError, ValueError, AttributeError)  # raised by `decode`
@@ -104,6 +104,7 @@ class StoredPlan(NamedTuple):
     service: Mapping[str, int] | None = None
     wiring: str | None = None
     launcher: tuple[Value, ...] = ()
+    serving: tuple[str, ...] = SERVING
     segment_s: float | None = None
     checkpoint: CheckpointSettings = CheckpointSettings()
     python: Mapping[str, Any] = {}  # what to prepare on a node: `agent.virtualenv` reads it
@@ -123,6 +124,13 @@ class StoredPlan(NamedTuple):
     def with_command(self) -> tuple[PlannedReplica, ...]:
         """The replicas that run a command."""
         return tuple(replica for replica in self.replicas if replica.argv)
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """The replicas whose success is that of the run: all that do not only serve."""
+        running = self.with_command
+        deciding = [replica for replica in running if replica.role not in self.serving]
+        return tuple(replica.name for replica in deciding or running)
 
     @property
     def by_name(self) -> dict[str, PlannedReplica]:
@@ -175,6 +183,7 @@ def _plan(fields: _Fields) -> StoredPlan:
         service=fields.table("service", int) if fields.optional("service", dict) else None,
         wiring=fields.optional("wiring", str),
         launcher=fields.words("launcher"),
+        serving=fields.texts("serving") or SERVING,
         segment_s=fields.number("segment_s"),
         checkpoint=CheckpointSettings(checkpoint.number("before_s"), checkpoint.optional("signal", str)),
         python=fields.optional("python", dict) or {},

@@ -188,17 +188,17 @@ def test_a_node_whose_name_means_only_itself_is_found_by_its_network() -> None:
     assert allocation.address_of("no.such.host.invalid") == allocation.address_of("localhost")
 
 
-def call(placed: Placed, mode: str) -> list[str]:
-    return [sys.executable, "-m", "phalanx.agent", str(placed.plan_file), placed.facts_file(), mode]
+def call(placed: Placed, *mode: str) -> list[str]:
+    return [sys.executable, "-m", "phalanx.agent", str(placed.plan_file), placed.facts_file(), *mode]
 
 
 def surroundings(environment: dict[str, str]) -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path), **environment}
 
 
-def agent(placed: Placed, mode: str, **environment: str) -> subprocess.Popen[bytes]:
+def agent(placed: Placed, *mode: str, **environment: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        call(placed, mode),
+        call(placed, *mode),
         env=surroundings(environment),
         cwd=placed.folder,
         stdout=subprocess.DEVNULL,
@@ -256,6 +256,26 @@ def test_servers_end_when_those_they_serve_have(tmp_path: Path) -> None:
     assert [rank.wait(60) for rank in ranks] == [0, 0]
     end = json.loads((tmp_path / "replicas" / "ps-0" / "attempt-1" / "end.json").read_text())
     assert end["cause"] == "stopped"
+
+
+def test_workers_that_only_serve_end_with_their_chief(tmp_path: Path) -> None:
+    command = "[ $PHALANX_ROLE = master ] || sleep 1000; echo done"
+    placed = Placed(tmp_path, command, framework="tensorflow", replicas={"n_workers": 1, "n_ps": 1})
+    placed.gather({name: {**HERE, "port": 21620 + n} for n, name in enumerate(placed.plan.order)})
+    ranks = [agent(placed, "--as-rank", SLURM_PROCID=str(number)) for number in range(3)]
+    assert [rank.wait(60) for rank in ranks] == [0, 0, 0]
+    causes = {
+        name: json.loads((tmp_path / "replicas" / name / "attempt-1" / "end.json").read_text())["cause"]
+        for name in placed.plan.order
+    }
+    assert causes == {"master-0": "finished", "worker-0": "stopped", "ps-0": "stopped"}
+    assert allocation.conclude(placed.plan, placed.facts_file()) == 0
+
+
+def test_a_job_on_one_machine_succeeds_without_its_servers(tmp_path: Path) -> None:
+    command = "[ $PHALANX_ROLE = master ] || sleep 1000; echo done"
+    placed = Placed(tmp_path, command, framework="tensorflow", replicas={"n_workers": 1, "n_ps": 1})
+    assert agent(placed, "--all-here", "shell:1").wait(60) == 0
 
 
 @pytest.mark.parametrize(("word", "cause"), [("asked-to-end", "stopped"), ("asked-to-abort", "stalled")])

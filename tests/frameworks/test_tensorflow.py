@@ -23,6 +23,50 @@ def test_parameter_servers_hold_the_model(stage: Staged) -> None:
     assert "tensorflow-example" in run.models()
 
 
+GUIDE = """\
+import tensorflow as tf
+
+resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+if resolver.task_type in ("worker", "ps"):
+    tf.distribute.Server(
+        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc", start=True
+    ).join()
+strategy = tf.distribute.ParameterServerStrategy(resolver)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+with strategy.scope():
+    total = tf.Variable(0.0)
+
+
+@tf.function
+def step(numbers):
+    return strategy.run(total.assign_add, args=(next(numbers),))
+
+
+@tf.function
+def numbers_of_a_worker():
+    return strategy.distribute_datasets_from_function(lambda _: tf.data.Dataset.from_tensors(1.0).repeat())
+
+
+numbers = iter(coordinator.create_per_worker_dataset(numbers_of_a_worker))
+for _ in range(50):
+    coordinator.schedule(step, args=(numbers,))
+coordinator.join()
+print("total", total.numpy(), flush=True)
+"""
+
+
+def test_the_pattern_of_tensorflows_guide_ends_with_its_chief(stage: Staged) -> None:
+    """Workers and parameter servers are in `server.join()` for ever; a stalled run would fail."""
+    example = stage("tensorflow", ENVIRONMENT)
+    (example.folder / "parameter_server.py").write_text(GUIDE)
+    run = example.trained(
+        example.changed("polyaxonfile.yml", lambda file: file["run"].update(cmd="python parameter_server.py"))
+    )
+    assert "total 50.0" in run.log("master-0")
+    ends = {replica["name"]: replica["status"] for replica in run.shown["replicas"]}
+    assert ends == {"master-0": "succeeded"} | dict.fromkeys(["worker-0", "worker-1", "worker-2", "ps-0"], "stopped")
+
+
 def test_parameter_servers_are_given_the_checkpoint_again(stage: Staged) -> None:
     example = stage("tensorflow", ENVIRONMENT)
     run = example.resumed(example.interrupted(pause=PAUSE_S))
@@ -66,10 +110,8 @@ def test_mirrors_resume_from_their_checkpoint(stage: Staged) -> None:
 
 
 def assert_served(run: Trained, workers: int, servers: int) -> None:
-    """The chief knows the weights; workers end after it by themselves, parameter servers are ended."""
+    """The chief knows the weights; workers and parameter servers are ended after it."""
     assert f"rank 0 of {workers + 1} done, weights " in run.log("master-0")
-    for index in range(workers):
-        assert f"rank {index + 1} of {workers + 1} done" in run.log(f"worker-{index}")
     ends = {replica["name"]: replica["status"] for replica in run.shown["replicas"]}
-    trained = {"master-0": "succeeded"} | {f"worker-{index}": "succeeded" for index in range(workers)}
-    assert ends == trained | {f"ps-{index}": "stopped" for index in range(servers)}
+    serving = [f"worker-{index}" for index in range(workers)] + [f"ps-{index}" for index in range(servers)]
+    assert ends == {"master-0": "succeeded"} | dict.fromkeys(serving, "stopped")

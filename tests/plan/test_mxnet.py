@@ -38,3 +38,7 @@ def test_every_replica_runs_the_same_command() -> None:
 def test_a_run_without_servers_says_that_it_needs_one() -> None:
     assert any("at least one server" in message for message in messages(distributed("mxnet", n_ps=0)))
     assert not any("at least one server" in message for message in messages(distributed("mxnet", n_ps=1)))
+
+
+def test_the_run_ends_with_the_workers() -> None:
+    assert distributed("mxnet", n_workers=2, n_ps=1).serving == ("master", "server")

@@ -144,3 +144,9 @@ def test_polyaxons_own_variables_say_master_either_way() -> None:
 
 def test_only_tensorflow_has_a_tf_config() -> None:
     assert "TF_CONFIG" not in environment(distributed("pytorch"), "master-0")
+
+
+def test_the_run_ends_with_the_chief_if_the_workers_only_serve() -> None:
+    assert distributed("tensorflow", n_workers=3, n_ps=1).serving == ("worker", "ps")
+    assert distributed("tensorflow", n_workers=3, n_ps=0).serving == ("ps",)  # mirrors: all of them train
+    assert with_build("{image: 'tensorflow/tensorflow:1.15.5'}").serving == ("ps",)

@@ -74,6 +74,34 @@ def test_helpers_that_serve_for_ever_do_not_hang_a_run_that_succeeded(works: Wor
     assert {cause for name, cause in causes.items() if name != "ps-0"} == {"finished"}
 
 
+SERVES = "trap 'exit 9' TERM; sleep 60 & wait"
+
+
+@pytest.mark.parametrize(("framework", "deciding"), [("tensorflow", "master"), ("mxnet", "worker")])
+def test_a_run_succeeds_when_the_replicas_that_do_not_only_serve_have(
+    works: Works, framework: str, deciding: str
+) -> None:
+    command = f"[ $PHALANX_ROLE = {deciding} ] && exit 0; {SERVES}"
+    run_id = works.submit(command, workers=3, n_ps=1, framework=framework)
+    run = works.settle(run_id)
+    assert (run.status, run.reason) == ("succeeded", "finished")
+    causes = {f"{row.role}-{row.number}": row.cause for row in works.store.replicas(run_id)}
+    assert len(causes) == 5
+    assert causes == {name: "finished" if name.startswith(deciding) else "stopped" for name in causes}
+
+
+def test_workers_that_train_themselves_are_waited_for(works: Works) -> None:
+    command = f"case $PHALANX_ROLE in ps) {SERVES};; worker) until [ -e go ]; do sleep 0.05; done;; esac"
+    run_id = works.submit(command, workers=1, n_ps=1, master_task="master")  # as TensorFlow 1 code has it
+    works.turn_until((works.place(run_id) / "end.json").exists)
+    works.scheduler.clock = lambda: time.time() + 60  # whatever is only served for would be ended now
+    for _ in range(3):
+        works.scheduler.run_pass()
+    (works.folder / "go").touch()
+    assert works.settle(run_id).status == "succeeded"
+    assert works.end(run_id, "worker-0")["cause"] == "finished"
+
+
 def test_a_helper_that_fails_fails_the_run(works: Works) -> None:
     run_id = works.submit("case $PHALANX_REPLICA in ps*) exit 5;; *) sleep 60;; esac", workers=1, n_ps=1)
     run = works.settle(run_id)

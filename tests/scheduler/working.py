@@ -39,16 +39,28 @@ class Works:
         self.scheduler.room, self.scheduler.gpus = room, gpus
         return self.scheduler
 
-    def submit(self, command: str, *, priority: int = 0, workers: int = 0, n_ps: int = 0, **environment: Any) -> str:
+    def submit(
+        self,
+        command: str,
+        *,
+        priority: int = 0,
+        workers: int = 0,
+        n_ps: int = 0,
+        framework: str | None = None,
+        master_task: str | None = None,
+        **environment: Any,
+    ) -> str:
         replicas: dict[str, Any] = {"n_workers": workers}
         if n_ps:
             replicas["n_ps"] = n_ps
+        if master_task:
+            replicas["master_task"] = master_task
         if workers and "resources" in environment:
             replicas["default_worker"] = {"resources": environment["resources"]}
         content = {
             "version": 1,
             "kind": "experiment",
-            "framework": "tensorflow" if n_ps else "pytorch",
+            "framework": framework or ("tensorflow" if n_ps else "pytorch"),
             "environment": {**environment, "replicas": replicas},
             "run": {"cmd": command},
         }

@@ -27,7 +27,7 @@ from phalanx.agent.deadlines import CHECKPOINTED, LEAVE_S
 from phalanx.agent.virtualenv import VirtualenvError
 from phalanx.atomic_files import write_atomic
 from phalanx.ends import Cause, End, read_end
-from phalanx.naming import LAUNCHER, is_helper, is_launcher
+from phalanx.naming import LAUNCHER, is_launcher
 from phalanx.stored_plan import StoredPlan
 
 PORTS = range(20_000, 32_000)  # below the kernel's ephemeral ports
@@ -323,11 +323,8 @@ def seconds_left(text: str) -> float | None:
 def conclude(plan: StoredPlan, facts_file: str) -> int:
     """Return 0 when the run has finished, 85 when its next segment follows, 1 when something failed."""
     attempt = attempt_of(facts_file)
-    running = [replica.name for replica in plan.with_command]
-    essential = [name for name in running if not is_helper(name)] or running
-    if plan.launch == "mpirun":
-        essential = [name for name in running if is_launcher(name)]
-    ends = [read_end(_folder(facts_file, name, attempt)) for name in essential]
+    deciding = plan.deciding if plan.launch != "mpirun" else tuple(filter(is_launcher, plan.by_name))
+    ends = [read_end(_folder(facts_file, name, attempt)) for name in deciding]
     causes = {end.cause if end is not None else None for end in ends}
     if causes <= {Cause.FINISHED}:
         return 0

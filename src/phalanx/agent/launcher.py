@@ -23,7 +23,7 @@ from phalanx.agent.processes import boot_id
 from phalanx.agent.supervisor import WATCHED, Supervisor, Task
 from phalanx.atomic_files import write_atomic, write_new
 from phalanx.ends import Cause, End
-from phalanx.naming import LAUNCHER, is_helper, is_launcher
+from phalanx.naming import LAUNCHER, is_launcher
 from phalanx.placeholders import Hole, Value, fill
 from phalanx.stored_plan import PlannedReplica, StoredPlan, read_plan_file
 
@@ -100,7 +100,7 @@ def tasks_of(plan: StoredPlan, facts: dict[str, Any], rank: int | None = None) -
                 gpus=facts.get("watched", {}).get(name) if gpus is None else gpus,
                 meeting=meetings.get(name),
                 server=first if plan.service else None,
-                serves=_served(plan, facts) if is_shared and is_helper(name) else (),
+                serves=_served(plan, facts, name) if is_shared else (),
                 is_remote=is_remote,
                 shares_signals=is_shared and not facts.get("relays_signals"),
                 patience_s=patience_s,
@@ -109,6 +109,7 @@ def tasks_of(plan: StoredPlan, facts: dict[str, Any], rank: int | None = None) -
                 siblings=tuple(
                     facts["folders"][other.name] for other in plan.with_command if other.name in facts["folders"]
                 ),
+                offers_mlflow=_offers_mlflow(plan, replica, environment, is_remote=is_remote),
             )
         )
     return tasks
@@ -122,10 +123,18 @@ def _use_python(environment: dict[str, str], python: dict[str, Any]) -> None:
     environment.update(python["variables"])
 
 
-def _served(plan: StoredPlan, facts: dict[str, Any]) -> tuple[str, ...]:
-    """The folders of the replicas that a server serves: it may end when they have ended."""
-    names = [replica.name for replica in plan.with_command]
-    return tuple(facts["folders"][name] for name in names if not is_helper(name))
+def _offers_mlflow(
+    plan: StoredPlan, replica: PlannedReplica, environment: Mapping[str, str], *, is_remote: bool
+) -> bool:
+    """Unless MLflow is sent elsewhere, or the user's launcher passes the address on to other machines."""
+    is_passed_on = replica.role == LAUNCHER or (plan.launch == "own" and is_remote)
+    return "MLFLOW_TRACKING_URI" not in environment and not is_passed_on
+
+
+def _served(plan: StoredPlan, facts: dict[str, Any], name: str) -> tuple[str, ...]:
+    """The folders of the replicas that one that only serves waits for: it may end when they have ended."""
+    deciding = plan.deciding
+    return () if name in deciding else tuple(facts["folders"][each] for each in deciding)
 
 
 def _starts_here(plan: StoredPlan, replica: PlannedReplica, rank: int | None) -> bool:

@@ -25,7 +25,7 @@ RELAYED = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(plan: StoredPlan, facts_file: str, handle: str) -> int:
-    """`handle`: of the job, as its engine has it. 0 when every replica has finished, or another job runs them."""
+    """`handle`: of the job, as its engine has it. 0 when the run has finished, or another job runs it."""
     os.umask(0o077)
     try:
         claim(os.path.dirname(os.path.dirname(os.path.abspath(facts_file))), attempt_of(facts_file), handle)
@@ -48,8 +48,7 @@ def run(plan: StoredPlan, facts_file: str, handle: str) -> int:
     while running:
         pid, _ = os.wait()
         running.pop(pid, None)
-    names = [replica.name for replica in plan.with_command]
-    return 0 if all(_has_finished(facts["folders"][name]) for name in names) else 1
+    return 0 if all(_has_finished(facts["folders"][name]) for name in plan.deciding) else 1
 
 
 def _facts(plan: StoredPlan, facts_file: str, handle: str) -> dict[str, Any]:

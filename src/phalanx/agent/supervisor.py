@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -39,6 +40,7 @@ HEAR_S = 2.0  # for a signal sent to the whole job to reach the agent, too
 COLLECT_S = 600.0  # to copy files of the working folder when the command has ended
 COLLECT_HASTILY_S = 5.0  # the same if it was ended by a limit or on request
 LISTEN_S = 1.0  # how often requests by file are checked
+SERVED_S = 2.0  # for a command that only serves to end by itself, when all that it serves have ended
 _TO_END = (signal.SIGTERM, signal.SIGINT)
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
@@ -65,6 +67,7 @@ class Task(NamedTuple):
     outputs: str = ""
     collect: CollectSettings | None = None  # None: the working folder is not watched
     siblings: tuple[str, ...] = ()  # the folders of all replicas that share the working folder
+    offers_mlflow: bool = False  # the agent answers the MLflow clients of the command
 
 
 class ProcessExit(NamedTuple):
@@ -92,6 +95,9 @@ class Supervisor:
         self.was_full = False  # the disk, at any moment: room that was made later does not help the command
         self.cause: Cause | None = None  # why we ended it ourselves
         self.deadline = Deadline(task.limits)
+        self.mlflow: socket.socket | None = None  # for MLflow's clients, until the first one connects
+        self.mlflow_token = ""
+        self.served_at: float | None = None  # since when all that it serves have ended
         self.kernel_kills = processes.kernel_kills_for_memory()
         self.left = LeftFiles.of(task.folder, task.working, task.outputs, task.collect, task.siblings)
         self._reserve()
@@ -115,6 +121,7 @@ class Supervisor:
         if end is None:
             if self.left is not None:
                 self.left.begin(os.stat(self.end_draft).st_ctime_ns)
+            self._offer_mlflow()
             child = self._start()
             self.deadline = Deadline(self.task.limits)  # the time of the preflight does not count
             self._note({"start": child})
@@ -153,6 +160,34 @@ class Supervisor:
             pass
         finally:
             os.close(log)
+
+    def _offer_mlflow(self) -> None:
+        """Open a port for MLflow's clients. Most commands never use it: what answers starts with the first client."""
+        if not self.task.offers_mlflow:
+            return
+        try:
+            self.mlflow = socket.create_server(("127.0.0.1", 0), backlog=128)
+        except OSError:
+            return  # no loopback: clients do what they do without Phalanx
+        self.mlflow_token = os.urandom(16).hex()
+        environment = self.task.environment
+        environment["MLFLOW_TRACKING_URI"] = f"http://127.0.0.1:{self.mlflow.getsockname()[1]}"
+        environment["MLFLOW_TRACKING_TOKEN"] = self.mlflow_token
+        environment["MLFLOW_RUN_ID"] = environment.get("PHALANX_RUN_ID", "")
+        # Clients prefer them to a token.
+        environment.update(MLFLOW_TRACKING_USERNAME="", MLFLOW_TRACKING_PASSWORD="")
+        if any(name in environment for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")):
+            for name in ("no_proxy", "NO_PROXY"):
+                environment[name] = ",".join(filter(None, (environment.get(name), "127.0.0.1")))
+
+    def _answer_mlflow(self) -> None:
+        """Start to answer MLflow's clients once there is one."""
+        if self.mlflow is not None and select.select([self.mlflow], [], [], 0)[0]:
+            from phalanx.agent import mlflow_calls, mlflow_endpoint
+
+            calls = mlflow_calls.MlflowCalls(self.task.folder, self.task.environment)
+            mlflow_endpoint.start(self.mlflow, f"Bearer {self.mlflow_token}", calls)
+            self.mlflow = None
 
     def _start(self) -> int:
         task = self.task
@@ -196,7 +231,7 @@ class Supervisor:
             is_signalled = received in _TO_END and self.task.shares_signals  # the command must not be signalled twice
             if self.task.is_remote and now >= listen_at:
                 listen_at = now + LISTEN_S
-                received = received if received in (*_TO_END, signal.SIGQUIT) else _asked(self.task)
+                received = received if received in (*_TO_END, signal.SIGQUIT) else self._asked(now)
             if received in _TO_END:
                 kill_at = self._ask_to_end(child, Cause.STOPPED, kill_at, is_signalled=is_signalled)
             elif received == signal.SIGQUIT:
@@ -206,6 +241,7 @@ class Supervisor:
             elif deadline.is_time_to_save(now):
                 self._request_checkpoint()
             self._look_at_log()
+            self._answer_mlflow()
             if now >= measure_at:
                 measure_at = now + (MEASURE_S if self.task.memory_mib is None else MEASURE_LIMITED_S)
                 self._measure(now)
@@ -215,6 +251,18 @@ class Supervisor:
             if kill_at is not None and now >= kill_at:
                 self._signal_tree(child, signal.SIGKILL)
                 kill_at = now + 1.0
+
+    def _asked(self, now: float) -> signal.Signals | None:
+        """The signal requested by file: by the scheduler, or because all replicas that it serves have ended."""
+        if os.path.exists(os.path.join(self.task.folder, run_paths.ASKED_TO_ABORT)):
+            return signal.SIGQUIT
+        if os.path.exists(os.path.join(self.task.folder, run_paths.ASKED_TO_END)):
+            return signal.SIGTERM
+        served = self.task.serves
+        if served and all(os.path.exists(os.path.join(folder, run_paths.END)) for folder in served):
+            self.served_at = now if self.served_at is None else self.served_at
+        is_done = self.served_at is not None and now - self.served_at >= SERVED_S
+        return signal.SIGTERM if is_done else None
 
     def _request_checkpoint(self) -> None:
         handling = processes_handling(processes.descendants(os.getpid()), self.task.limits.signal)
@@ -432,18 +480,6 @@ def _become(argv: list[str], environment: dict[str, str]) -> None:
         if argv[0] != "bash":
             raise
     os.execvpe("sh", ["sh", *argv[1:]], environment)
-
-
-def _asked(task: Task) -> signal.Signals | None:
-    """The signal requested by file: by the scheduler, or because all replicas that it serves have ended."""
-    if os.path.exists(os.path.join(task.folder, run_paths.ASKED_TO_ABORT)):
-        return signal.SIGQUIT
-    if os.path.exists(os.path.join(task.folder, run_paths.ASKED_TO_END)):
-        return signal.SIGTERM
-    served = task.serves
-    if served and all(os.path.exists(os.path.join(folder, run_paths.END)) for folder in served):
-        return signal.SIGTERM
-    return None
 
 
 def _is_end_requested() -> bool:

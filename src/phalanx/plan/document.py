@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from phalanx.naming import SERVING
 from phalanx.placeholders import Hole, Value, encode, fill
 from phalanx.plan.model import DEFAULT_PORT, Plan, Replica
 from phalanx.spec.model import RESOURCE_NAMES, CollectOptions, Resources
@@ -112,6 +113,7 @@ def document(plan: Plan) -> dict[str, Any]:
         "service": None if plan.service is None else dict(plan.service),
         "wiring": plan.wiring,
         "launcher": [encode(word) for word in plan.launcher],
+        **({} if set(plan.serving) <= set(SERVING) else {"serving": list(plan.serving)}),
         "segment_s": plan.slurm.segment_s,
         "checkpoint": {"before_s": plan.slurm.checkpoint_s, "signal": plan.slurm.checkpoint_signal},
         "python": _python(plan),

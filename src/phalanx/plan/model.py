@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from phalanx.errors import Note
-from phalanx.naming import member_name
+from phalanx.naming import SERVING, member_name
 from phalanx.placeholders import Value
 from phalanx.spec.model import (
     Build,
@@ -75,7 +75,8 @@ class Plan:
     """`meets` are the roles and replicas whose addresses all others get: agents check that they can be reached
     before anything starts. `service` is a key-value server beside the first replica, with the sizes of its scopes.
     `wiring` is the name of the framework that wired it: MPI if MPI starts the ranks of another framework. `launcher` is
-    the prefix of a rank's command if `launch` is `mpirun`.
+    the prefix of a rank's command if `launch` is `mpirun`. `serving` are the roles that only serve: the run has
+    succeeded when all other replicas have.
     """
 
     run_id: str
@@ -93,6 +94,7 @@ class Plan:
     service: Mapping[str, int] | None = None
     wiring: str | None = None
     launcher: tuple[Value, ...] = ()
+    serving: tuple[str, ...] = SERVING
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     max_restarts: int = 0

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from phalanx.errors import Location, Note, SpecError, SpecErrors
-from phalanx.naming import LAUNCHER
+from phalanx.naming import LAUNCHER, SERVING
 from phalanx.placeholders import Value, host, path, port
 from phalanx.plan import frameworks, replica_variables
 from phalanx.plan.framework_checks import replicas_fault, wired_as
@@ -83,6 +83,7 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
         shared=MappingProxyType({**from_build, **shared}),
         totals=total(replica.resources for replica in built if not replica.local and replica.role != LAUNCHER),
         launcher=wiring.launcher,
+        serving=SERVING if wiring.serving is None else wiring.serving,
         meets=wiring.meets if len(members) > 1 else (),
         service=wiring.service,
         wiring=wired_as(spec.framework, spec.backend) if framework is not None else None,

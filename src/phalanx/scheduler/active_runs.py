@@ -18,7 +18,6 @@ from phalanx.ingest.replica_rows import replica_record
 from phalanx.insight import autopsy
 from phalanx.insight.autopsy import FirstFailure
 from phalanx.insight.stalls import is_stuck, silent_s
-from phalanx.naming import is_helper
 from phalanx.scheduler.capacity import Capacity, requested_by
 from phalanx.scheduler.executors import Executor
 from phalanx.store import Run, StatusChange, Store
@@ -27,6 +26,7 @@ from phalanx.stored_plan import StoredPlan, read_plan
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 SYMPTOM_S = 2.0
+SERVED_S = 2.0  # for replicas that only serve to end by themselves, when those that decide have finished
 LISTEN_S = 2.0  # interval of the checks for silent or stuck replicas
 
 
@@ -39,11 +39,12 @@ class AttemptOutcome(NamedTuple):
     is_finished: bool
     goes_on: bool  # continues in its next segment
     failed: FirstFailure | None
+    ended_at: float = 0.0  # of the last replica that has ended
 
     @classmethod
     def of(cls, plan: StoredPlan, seen: Mapping[str, ReplicaState], *, is_stopping: bool) -> AttemptOutcome:
-        essential = [observed for name, observed in seen.items() if not is_helper(name)]
-        finished = all(is_finished(observed) for observed in essential or seen.values())
+        deciding = [seen[name] for name in plan.deciding if name in seen]
+        finished = all(is_finished(observed) for observed in deciding or seen.values())
         ends = {name: observed.end for name, observed in seen.items() if observed.end is not None}
         failed = autopsy.first_failure(plan, ends)
         goes_on = failed is None and not finished and any(end.cause == Cause.SEGMENT for end in ends.values())
@@ -59,6 +60,7 @@ class AttemptOutcome(NamedTuple):
             finished,
             goes_on,
             failed,
+            max((end.ended_at for end in ends.values()), default=0.0),
         )
 
 
@@ -97,8 +99,11 @@ class ActiveRun:
         self, attempt_folder: AttemptFolder, picture: AttemptOutcome, now: float, stop: str | None
     ) -> signal.Signals | None:
         """The signal for the replicas that still run; None to let them run. SIGQUIT makes them print their stacks."""
-        if stop is not None or picture.is_finished:
+        if stop is not None:
             return signal.SIGTERM
+        if picture.is_finished:
+            is_just_now = 0.0 <= now - picture.ended_at <= SERVED_S  # a clock elsewhere may be ahead
+            return None if is_just_now else signal.SIGTERM
         failed = picture.failed
         if failed is None:
             return signal.SIGQUIT if not picture.goes_on and self._is_dead(attempt_folder) else None

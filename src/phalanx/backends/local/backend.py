@@ -117,13 +117,13 @@ def host_files(slots: int) -> dict[str, str]:
 
 
 def _start_script(plan: Plan, running: list[Replica]) -> str:
-    """Parameter servers never exit: the run has finished when all other replicas have."""
+    """Replicas that only serve may never exit: the run has finished when all others have."""
     lines = []
     if plan.service is not None:
         words = f'python3 "$1/rendezvous.py" 127.0.0.1 "$2" {quote(json.dumps(dict(plan.service)))}'
         lines.append(f'{words} >"$1/logs/rendezvous.log" 2>&1 </dev/null & helpers+=($!)')
     for replica in running:
-        kind = "workers" if replica.role in ("master", "worker", LAUNCHER) else "helpers"
+        kind = "helpers" if replica.role in plan.serving else "workers"
         lines.append(f"start {quote(replica.name)}; {kind}+=($!)")
     return _START.format(run_id=_comment(plan.run_id), preamble=_PREAMBLE.format(up=""), starts="\n".join(lines))
 

@@ -53,7 +53,8 @@ class Wiring(NamedTuple):
 
     The machine and the file override `defaults`. `meets` and `service` are those of the plan. `launch` is `each`
     when every replica runs the command itself, `mpirun` when `launcher` starts them all, `own` when the user's
-    command does so, in the first replica.
+    command does so, in the first replica. `serving` are the roles that only serve: the run has succeeded when all other
+    replicas have, and these are then ended. None: only the framework's `ps_role`.
     """
 
     shared: Mapping[str, Value] = EMPTY
@@ -63,6 +64,7 @@ class Wiring(NamedTuple):
     service: Mapping[str, int] | None = None
     launch: str = "each"
     launcher: tuple[Value, ...] = ()
+    serving: tuple[str, ...] | None = None
     notes: tuple[tuple[str, str], ...] = ()  # (path in the file, message)
 
 

@@ -1,4 +1,7 @@
-"""MXNet's key-value store: the master is the scheduler; servers and workers report to it."""
+"""MXNet's key-value store: the master is the scheduler; servers and workers report to it.
+
+Only workers train. Scheduler and servers normally exit after them, but not after workers that exit without cleaning up.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,8 @@ def wire(gang: ProcessGroup) -> Wiring:
     notes: tuple[tuple[str, str], ...] = ()
     if not gang.roles["server"]:
         notes = (("environment.replicas", "MXNet's dist key-value stores require at least one server: `n_ps: 1`"),)
-    return Wiring(shared, own, meets=(first,), notes=notes)
+    serving = ("master", "server") if gang.roles["worker"] else ("server",)
+    return Wiring(shared, own, meets=(first,), serving=serving, notes=notes)
 
 
 FRAMEWORK = Framework(wire, ps_role="server", symptoms=("ps-lite", r"van\.(?:cc|h)", "Connection reset by peer"))

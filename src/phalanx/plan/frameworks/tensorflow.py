@@ -2,6 +2,9 @@
 
 TensorFlow 2's strategies reject a task `master`; TensorFlow 1 code and Polyaxon's contract do not know `chief`.
 The file decides with `replicas.master_task`; else a TensorFlow 1 named in `build` means `master`; else `chief`.
+
+With parameter servers, TensorFlow 2's chief sends the work to the workers, which only serve (`server.join()`): the run
+ends with the chief. Workers of TensorFlow 1 train themselves: the run waits for them.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ def wire(gang: ProcessGroup) -> Wiring:
     if gang.replicas.delay_workers_by_global_step:
         unused = "`delay_workers_by_global_step` has no effect: the estimator delays its workers itself"
         notes.append(("environment.replicas", unused))
-    return Wiring({}, own, meets=tuple(gang.roles), notes=tuple(notes))
+    serving = ("worker", "ps") if task == "chief" and gang.roles["ps"] else ("ps",)
+    return Wiring({}, own, meets=tuple(gang.roles), serving=serving, notes=tuple(notes))
 
 
 FRAMEWORK = Framework(

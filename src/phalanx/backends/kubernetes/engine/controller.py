@@ -69,6 +69,7 @@ class AttemptManifest(NamedTuple):
 
     courier: str
     by_launcher: bool
+    deciding: tuple[str, ...]
     works: tuple[tuple[ResourceKind, str], ...]
     gangs: tuple[ResourceKind, ...]
     keep_s: float | None  # how long to keep its objects after its end
@@ -85,6 +86,7 @@ def manifest_of(folder: Path) -> AttemptManifest:
     return AttemptManifest(
         str(place.get("courier", "frames")),
         plan.launch == "mpirun",
+        plan.deciding,
         tuple((kind_of(one), str(one["metadata"]["name"])) for one in works),
         tuple({kind_of(one) for one in others if one["kind"] == "PodGroup"}),
         max(asked, default=None),
@@ -240,9 +242,14 @@ class NamespaceController:
                     raise EngineUnavailable(
                         f"the files of run {attempt_folder.run_id} cannot be read: {fault}"
                     ) from None
-                courier, by_launcher = manifest.courier, manifest.by_launcher
                 attempt = AttemptReconciler(
-                    self.api, self.log_readers, attempt_folder, handle, courier=courier, by_launcher=by_launcher
+                    self.api,
+                    self.log_readers,
+                    attempt_folder,
+                    handle,
+                    courier=manifest.courier,
+                    by_launcher=manifest.by_launcher,
+                    deciding=manifest.deciding,
                 )
                 attempt.stuck_pods.give_up_s = manifest.give_up_s
                 kept = self.kept[key] = ManagedAttempt(attempt, manifest)

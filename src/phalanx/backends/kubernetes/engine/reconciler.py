@@ -50,7 +50,7 @@ from phalanx.ends import Cause, End
 from phalanx.frames import PREFIX
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
-from phalanx.naming import is_helper, is_launcher
+from phalanx.naming import is_launcher
 
 SETTLES_S = 10.0  # for an agent's report to arrive by another way than its pod's log
 HELD_S = 3.0  # for the cluster to report why an agent was stopped
@@ -84,6 +84,7 @@ class AttemptReconciler:
     """One attempt of a run, from its first observation until nothing of it is left in the cluster.
 
     `courier`: the transport of agents' reports. `by_launcher`: one replica starts the others, whose ends are its end.
+    `deciding`: the replicas that do not only serve; all of them if it is empty.
     """
 
     def __init__(  # noqa: PLR0913 - what there is to know of one
@@ -95,9 +96,11 @@ class AttemptReconciler:
         *,
         courier: str = "frames",
         by_launcher: bool = False,
+        deciding: Sequence[str] = (),
     ) -> None:
         self.api, self.log_readers, self.attempt_folder, self.handle = api, log_readers, attempt_folder, handle
         self.courier, self.by_launcher = courier, by_launcher
+        self.deciding = deciding or attempt_folder.replicas
         self.pods: dict[str, TrackedPod] = {}
         self.signalled: dict[str, int] = {}  # the signals that were requested for replicas
         self.is_cancel_requested = False
@@ -534,10 +537,9 @@ def _end_what_is_not_needed(of: AttemptReconciler, now: float) -> None:
     names = [*(name for pod in waiting for name in pod.names), *_podless(of)]
     if any(map(states.has_enough, of.works)):
         of.ends.write_all(names, PodEnd(Cause.FINISHED, "it was not needed", 0))
-    essential = [name for name in of.attempt_folder.replicas if not is_helper(name)] or list(of.attempt_folder.replicas)
     ends = of.ends.all
-    causes = {ends[name].cause for name in essential if name in ends}
-    is_decided = bool(causes - {Cause.FINISHED, Cause.SEGMENT}) or not of.ends.missing(essential)
+    causes = {ends[name].cause for name in of.deciding if name in ends}
+    is_decided = bool(causes - {Cause.FINISHED, Cause.SEGMENT}) or not of.ends.missing(of.deciding)
     of.failed_at = (of.failed_at or now) if is_decided else None
     if of.failed_at is None or now - of.failed_at < HELD_S or of.by_launcher:
         return

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from phalanx.backends.kubernetes.target import ATTEMPT, DOMAIN, LOST_NODE_TAINTS, MEMBERS, ROLE, RUN
-from phalanx.naming import HELPERS
+from phalanx.naming import SERVING
 
 STAGE, BUILD = f"{DOMAIN}/stage", "build"
 ENGINE = f"{DOMAIN}/engine"
@@ -93,9 +93,9 @@ def container_of(pod: Object) -> str:
 def is_helper_pod(pod: Object) -> bool:
     role = labels_of(pod).get(ROLE)
     if role is not None:
-        return role in HELPERS
+        return role in SERVING
     names = members_of(pod)
-    return bool(names) and all(name.rpartition("-")[0] in HELPERS for name in names)
+    return bool(names) and all(name.rpartition("-")[0] in SERVING for name in names)
 
 
 def has_run(pod: Object) -> bool:

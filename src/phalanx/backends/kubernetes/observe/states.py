@@ -48,7 +48,7 @@ from phalanx.backends.kubernetes.observe.pending import (
 )
 from phalanx.backends.kubernetes.target import DOMAIN
 from phalanx.ends import Cause
-from phalanx.naming import HELPERS
+from phalanx.naming import SERVING
 
 __all__ = ["AttemptObjects", "PodEnd", "evicted_by", "members_of", "observed", "pod_end", "verdict_of", "waiting_for"]
 
@@ -367,7 +367,7 @@ def is_over(group: AttemptObjects) -> bool:
     pods = [pod for pod in group.pods if not is_build(pod) and not is_helper_pod(pod)]
     if any(pod_end(pod, group.works) is None for pod in pods):
         return False
-    essential = [work for work in group.works if labels_of(work).get(f"{DOMAIN}/role") not in HELPERS]
+    essential = [work for work in group.works if labels_of(work).get(f"{DOMAIN}/role") not in SERVING]
     return bool(pods or essential) and all(end_of_work(work) is not None for work in essential)
 
 
