@@ -24,8 +24,8 @@ class Script(NamedTuple):
 
     library: str
     metrics: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()  # patterns
-    models: int = 0  # registered, or files that look like models
+    files: tuple[str, ...] = ()  # patterns of its outputs, artifacts and models
+    models: int = 0  # registered ones, and outputs that look like models
     number: int = 0  # among those of its section
     environment: str = ""  # the name of another one than that of the tests
 
@@ -39,7 +39,7 @@ SCRIPTS = [
     Script("scikit-learn", ("test/accuracy",), ("model.joblib",), 1),
     Script("XGBoost", ("valid/logloss",), (), 1),
     Script("LightGBM", ("valid/auc",), (), 1),
-    Script("MLflow", ("loss", "training_accuracy_score"), (), 1, 0, "mlflow-3"),
+    Script("MLflow", ("loss", "training_accuracy_score"), ("MLmodel", "estimator.html"), environment="mlflow-3"),
     Script("Weights & Biases", ("loss",)),
     Script("TensorBoard", ("loss",), ("*tfevents*",)),
 ]
@@ -90,8 +90,9 @@ def test_a_script_of_the_page_leaves_what_the_page_says(script: Script, tmp_path
     shown = phalanx(tmp_path, "show", run_id)
     assert shown["status"] == "succeeded"
     assert set(script.metrics) <= set(shown["summary"]), shown["summary"]
-    outputs = [path for path in (tmp_path / "home" / "runs" / run_id / "outputs").rglob("*") if path.is_file()]
-    for pattern in script.outputs:
-        assert any(path.match(pattern) for path in outputs), (pattern, outputs)
+    run = tmp_path / "home" / "runs" / run_id
+    files = [path for folder in ("outputs", "artifacts", "models") for path in (run / folder).rglob("*")]
+    for pattern in script.files:
+        assert any(path.match(pattern) for path in files), (pattern, files)
     models = phalanx(tmp_path, "models")
     assert len(models["models"]) + len(models["candidates"]) >= script.models
