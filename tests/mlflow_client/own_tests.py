@@ -37,6 +37,7 @@ LEFT_OUT = {
     ),
     "artifacts in a local folder of the server": (
         r"create_get_search_experiment|test_artifacts\[|version_with_(path|non_local)_source|version_with_file_uri"
+        r"|test_log_artifact_with_dirs"
     ),
     "settings of MLflow's own server": r"version_with_validation_regex",
     "checks that MLflow makes before anything is sent": (

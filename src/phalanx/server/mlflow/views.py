@@ -54,8 +54,11 @@ def artifact_uri(here: Context, run: Run) -> str:
     location = here.experiments.of_project(run.project).location
     if not location:
         return f"mlflow-artifacts:/{run.id}/artifacts"
+    below = f"/{run.id}/artifacts"
+    if "://" not in location:
+        return location.rstrip("/") + below
     parts = urlsplit(location)  # a query or fragment stays at the end
-    return parts._replace(path=f"{parts.path.rstrip('/')}/{run.id}/artifacts").geturl()
+    return parts._replace(path=parts.path.rstrip("/") + below).geturl()
 
 
 def tags(run: Run, labels: Mapping[str, str]) -> dict[str, str]:
