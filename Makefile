@@ -55,7 +55,7 @@ test-everything: lint test-full test-install test-api test-web test-postgres tes
 test-postgres: setup ## test the store and two servers of one home on a real PostgreSQL (installed from Debian if missing)
 	scripts/with_postgres.sh $(PYTEST) tests/store tests/server/test_mlflow_search.py tests/server/test_two_servers.py -n 2
 
-test-trackers: ## test the callbacks in the real frameworks, in a separate environment outside the repository
+test-trackers: setup ## test the callbacks and docs/track/libraries.md in the real frameworks, in a separate environment outside the repository
 	PYTHONPATH=src $$($(PYTHON) scripts/environments.py --python trackers) -m pytest $(CHOSEN) -W ignore tests/frameworks_tracking
 
 test-mlflow: test-mlflow-3 test-mlflow-2 ## test the real clients of MLflow 3 and 2 against `phalanx serve`
