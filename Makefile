@@ -110,6 +110,7 @@ bench: setup ## run the benchmarks, each next to a baseline in the same run
 	$(BIN)/python benchmarks/tracking_cost.py
 	$(BIN)/python benchmarks/series_cost.py
 	$(BIN)/python benchmarks/ranks_cost.py
+	$(BIN)/python benchmarks/folder_cost.py
 
 bench-peers: setup ## install torchrun, mpirun and GNU parallel (Debian), and compare the start of runs with them
 	$(PYTHON) -m venv .venv-peers

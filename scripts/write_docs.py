@@ -30,8 +30,8 @@ from phalanx.spec.schema import (
     environment,
     sections,
 )
+from phalanx.spec.section_fields import ALGORITHMS, COLLECT, EARLY_STOPPING, HPTUNING, MODEL
 from phalanx.spec.shapes import RecordShape
-from phalanx.spec.section_fields import ALGORITHMS, EARLY_STOPPING, HPTUNING
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -97,6 +97,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "kubernetes": lambda: fields_of(KUBERNETES),
     "kubernetes-settings": lambda: fields_of(SETTINGS),
     "variable": lambda: fields_of(VARIABLE),
+    "collect": lambda: fields_of(COLLECT),
+    "models": lambda: fields_of(MODEL),
     "hptuning": lambda: fields_of(HPTUNING),
     "early-stopping": lambda: fields_of(EARLY_STOPPING),
     "searches": searches,

@@ -345,7 +345,7 @@ def test_files_and_classes_stay_short() -> None:
 
 # SQL is only in the store, and where files of other tools are read that are databases.
 SQL_ROOM = "store"
-READS_FOREIGN_DATABASES = {"phalanx.formats.mlflow_sqlite"}
+READS_FOREIGN_DATABASES = {f"phalanx.formats.{name}" for name in ("mlflow_sqlite", "optuna_studies", "sqlite_tables")}
 DRIVERS = {"sqlite3", "psycopg"}
 _SQL = re.compile(
     r"""\b(SELECT\s.*\sFROM | INSERT\s+INTO | UPDATE\s+\S+\s+SET | DELETE\s+FROM | CREATE\s+(UNIQUE\s+)?(TABLE|INDEX)

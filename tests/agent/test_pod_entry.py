@@ -52,6 +52,19 @@ def test_a_pod_runs_its_replica_and_all_of_it_comes_home_through_its_output(tmp_
     assert json.loads(files["master-0", "end.json"])["cause"] == "finished"
 
 
+@pytest.mark.parametrize("python", interpreters())
+def test_results_in_the_folder_of_a_pod_come_home_as_outputs(tmp_path: Path, python: str) -> None:
+    pod = Pod(tmp_path, "mkdir runs; echo 1 > runs/events.out.tfevents.1.h; echo weights > model.pt; echo 1 > a.csv")
+    said = pod.run(python=python)
+    assert (said.code, said.err) == (0, "")
+    files = {file: data for (_, file), data in said.files().items()}
+    assert files["outputs/model.pt"] == b"weights\n"
+    assert files["outputs/runs/events.out.tfevents.1.h"] == b"1\n"
+    states = {path: state for path, *_, state in json.loads(files["working-files.json"])["files"]}
+    assert states["a.csv"] == "left"
+    assert states["model.pt"] == "collected"
+
+
 @pytest.mark.parametrize(
     ("command", "code", "cause"),
     [("exit 3", 3, "error"), ("kill -9 $$", 137, "error"), ("no-such-program-anywhere", 127, "error")],

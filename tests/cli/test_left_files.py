@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -41,6 +42,18 @@ def test_a_script_that_only_prints_and_saves_leaves_its_model(place: Place) -> N
     after = place.call("models", "--json").data
     assert [model["name"] for model in after["models"]] == ["mnist"]
     assert after["candidates"] == []
+
+
+def test_the_example_of_the_docs_does_what_they_say(place: Place) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "track" / "outputs.md").read_text()
+    blocks = re.findall(r"```(?:python|yaml|console)\n(.*?)```", page, re.DOTALL)
+    for block in blocks:
+        if name := re.match(r"# (train\.py|polyaxonfile\.yml)\n", block):
+            (place.folder / name[1]).write_text(block)
+    answer = place.call("run", "-f", "polyaxonfile.yml")
+    said = next(block for block in blocks if block.startswith("$ phalanx run -f polyaxonfile.yml"))
+    assert answer.code == 0, answer.err
+    assert said.splitlines()[-3:] == answer.err.splitlines()[-3:]
 
 
 def test_what_the_file_says_is_collected(place: Place) -> None:
@@ -129,7 +142,7 @@ def test_two_runs_in_one_folder_keep_their_own_files(place: Place) -> None:
     wait_for(lambda: all(path.exists() for path in lists))
     (place.folder / "hold").unlink()
     for run_id, name in zip(ids, "ab", strict=True):
-        wait_for(lambda run_id=run_id: place.call("show", run_id, "--json").data["status"] == "succeeded")
+        place.until(run_id, "succeeded")
         kept = outputs_of(place, run_id)
         assert {path.rpartition("/")[0] for path in kept} == {f"runs/{name}"}
         assert "loss" in place.call("metrics", run_id).out

@@ -114,6 +114,7 @@ def test_without_its_package_a_run_on_kubernetes_names_the_extra(place: Place, o
     assert_nothing_is_left(place)
 
 
+@pytest.mark.slow
 def test_a_run_on_slurm_is_not_repeated_where_there_is_no_sbatch(place: Place, path: str, tmp_path: Path) -> None:
     commands = tmp_path / "slurm"
     commands.mkdir()

@@ -509,6 +509,7 @@ def test_the_variables_of_a_replica_are_a_mapping_that_compares_as_one() -> None
     assert repr(environment) == repr(dict(environment))
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_workers_are_planned_quickly() -> None:
     text = (
         "version: 1\nkind: experiment\nframework: NAME\nenvironment: {replicas: {n_workers: 100000}}\nrun: {cmd: x}\n"

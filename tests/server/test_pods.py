@@ -38,6 +38,7 @@ from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.uploads import Uploader, UploadRefused
 from tests.agent.pods import Pod
+from tests.agent.running import wait_for
 from tests.server.site import Site
 
 FILE = b"""
@@ -555,7 +556,7 @@ def test_only_so_many_archives_are_made_at_once(tmp_path: Path, monkeypatch: pyt
             answer = pool.submit(site.ask, "GET", run.address("code"), run.token()).result()
             free.set()
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
-        assert site.ask("GET", run.address("code"), run.token()).status_code == 200
+        wait_for(lambda: site.ask("GET", run.address("code"), run.token()).status_code == 200)
     lease.close()
 
 

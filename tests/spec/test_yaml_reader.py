@@ -382,6 +382,20 @@ def test_nesting_up_to_the_limit_is_fine() -> None:
     assert load_text(f"{EXPERIMENT}params: {{a: {'[' * depth}{']' * depth}}}\n").params["a"] is not None
 
 
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+def test_what_an_old_form_or_a_param_nests_too_deeply_is_a_fault() -> None:
+    """`convert` could not write it as a file that can be read."""
+    old = "version: 1\nkind: group\nrun: {{cmd: x}}\nmatrix: {{a: {{values: {}}}}}\n"
+    assert load_text(old.format(nested(MAX_DEPTH - 4))).search is not None
+    assert error_of(old.format(nested(MAX_DEPTH - 3))).message == f"nested more than {MAX_DEPTH} levels deep"
+    assert load([("a.yml", EXPERIMENT.encode())], {"a": nested(MAX_DEPTH - 2)}).params["a"] is not None
+    with pytest.raises(SpecErrors, match=f"nested more than {MAX_DEPTH} levels deep"):
+        load([("a.yml", EXPERIMENT.encode())], {"a": nested(MAX_DEPTH - 1)})
+
+
 def test_nesting_deeper_and_deeper_through_aliases_is_a_fault() -> None:
     lines = ["  a0: &a0 " + "[" * 50 + "]" * 50]
     lines += [f"  a{n}: &a{n} {'[' * 50}*a{n - 1}{']' * 50}" for n in range(1, 60)]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from phalanx import run_paths
 from phalanx.agent import processes, working_folder
 from phalanx.agent.processes import is_alive_here
-from phalanx.agent.working_folder import FolderPlace, FolderWatch, Neighbour, writer_of
+from phalanx.agent.working_folder import Attribution, FolderPlace, FolderWatch, Neighbour, writer_of
 from phalanx.atomic_files import read_json, write_atomic
 from phalanx.path_patterns import is_event_file, is_model_file
 from phalanx.stored_plan import CollectSettings
@@ -95,7 +95,8 @@ class LeftFiles:
         self.listed = [(file.path, file.is_own) for file in found]
         others = self._others() if not all(file.is_own for file in found) else []
         own = {file.path for file in found if file.is_own}
-        self._write(WorkingFiles(tuple(file for file in found if self._is_ours(file, own, others))))
+        known = Attribution(own, self.watch.foreign, others)
+        self._write(WorkingFiles(tuple(filter(known.is_ours, found))))
 
     def finish(self, is_late: Callable[[], bool]) -> None:
         """List what this replica made for sure. If no other replica is left, look for the rest, and collect."""
@@ -104,6 +105,8 @@ class LeftFiles:
             self._write(_bounded(WorkingFiles(tuple(self._own_files()), is_final=True)))
             if any(map(_is_running, self.siblings)):
                 return
+        others = self._others()
+        working_folder.leave(self.folder, self.place.path, others)
         found = working_folder.scan(self.place, self.since_ns)
         if not found.files:
             return
@@ -111,10 +114,10 @@ class LeftFiles:
         own = {file.path for file in files if file.is_own}
         lists = map(read_working_files, self.siblings)
         own.update(file.path for one in lists if one is not None for file in one.files if file.is_own)
-        others = self._others()
         if others:  # then an event file with another process in its name is theirs
             self.watch.foreign.update(file.path for file in files if writer_of(file.path) and file.path not in own)
-        files = [file._replace(state=LEFT if self._is_ours(file, own, others) else SHARED) for file in files]
+        known = Attribution(own, self.watch.foreign, others)
+        files = [file._replace(state=LEFT if known.is_ours(file) else SHARED) for file in files]
         files = [file for file in files if file.state == LEFT or file.path not in self.watch.foreign]
         from phalanx.agent import collection
 
@@ -133,9 +136,6 @@ class LeftFiles:
             if stat.S_ISREG(state.st_mode):
                 found.append(WorkingFile(path, state.st_size, state.st_mtime, is_own=True))
         return found
-
-    def _is_ours(self, file: WorkingFile, own: set[str], others: list[Neighbour]) -> bool:
-        return working_folder.is_of_this_run(file.path, file.at, own, self.watch.foreign, others)
 
     def _others(self) -> list[Neighbour]:
         return working_folder.neighbours(self.folder, self.place.path, self.since_ns / 1e9)

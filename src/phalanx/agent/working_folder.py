@@ -12,7 +12,7 @@ import socket
 import stat
 import time
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from phalanx import run_paths
@@ -31,7 +31,6 @@ DEEPEST = 40
 IGNORED = frozenset(["__pycache__", "node_modules", "site-packages"])
 ENVIRONMENT_MARKS = frozenset(["pyvenv.cfg", "conda-meta"])  # a folder with one of these is a Python environment
 RACY_NS = 2_000_000_000  # a folder may change again within the resolution of its time
-MARKS_KEPT_S = 30 * 86_400.0
 _WRITER = re.compile(r"\.tfevents\.\d+\.(?P<host>.+)\.(?P<pid>\d+)\.\d+(?:\.[^.]+)?\Z")
 
 
@@ -41,9 +40,10 @@ class FolderPlace(NamedTuple):
     path: str
     device: int
     skipped: frozenset[tuple[int, int]]
+    skipped_paths: tuple[str, ...]  # with a slash at the end
 
     @classmethod
-    def of(cls, path: str, skipped: Iterable[str]) -> FolderPlace | None:
+    def of(cls, path: str, skipped: Sequence[str]) -> FolderPlace | None:
         """None if it cannot be watched: it is missing, or is itself a part of what is skipped."""
         try:
             found = os.stat(path)
@@ -52,7 +52,15 @@ class FolderPlace(NamedTuple):
         identities = frozenset(identity for folder in skipped if (identity := _identity(folder)) is not None)
         if (found.st_dev, found.st_ino) in identities or os.path.realpath(path) == "/":
             return None
-        return cls(path, found.st_dev, identities)
+        return cls(path, found.st_dev, identities, tuple(f"{os.path.realpath(folder)}/" for folder in skipped))
+
+    def inside(self, path: str) -> str | None:
+        """The path of an open file relative to the folder; None if it is outside of it, skipped or ignored."""
+        start = f"{os.path.realpath(self.path)}/"
+        if not path.startswith(start) or path.startswith(self.skipped_paths):
+            return None
+        steps = path[len(start) :].split("/")
+        return None if any(step.startswith(".") or step in IGNORED for step in steps) else "/".join(steps)
 
     def folders_in(self, inside: str, entries: list[os.DirEntry[str]]) -> Iterator[tuple[str, os.stat_result]]:
         """The folders to enter below a listed one, with their state."""
@@ -174,7 +182,6 @@ class FolderWatch:
             self.event_files.update(f"{inside}{name}" for name in names)
 
     def _take_written(self, pid: int) -> None:
-        start = f"{os.path.realpath(self.place.path)}/"
         folder = f"/proc/{pid}/fd"
         try:
             numbers = os.listdir(folder)
@@ -182,9 +189,9 @@ class FolderWatch:
             return
         for number in numbers:
             try:
-                path = os.readlink(f"{folder}/{number}")
-                if path.startswith(start) and path[len(start) :] not in self.written and _is_writing(pid, number):
-                    self.written.add(path[len(start) :])
+                path = self.place.inside(os.readlink(f"{folder}/{number}"))
+                if path is not None and path not in self.written and _is_writing(pid, number):
+                    self.written.add(path)
             except OSError:
                 continue
 
@@ -235,7 +242,9 @@ def announce(attempt_folder: str, working: str, at: float) -> None:
     """Tell the agents of other runs that this run uses a folder. Raises OSError."""
     marks = _marks(attempt_folder, working)
     if marks is not None:
-        os.makedirs(marks[0], mode=0o700, exist_ok=True)
+        for folder in (os.path.dirname(marks[0]), marks[0]):  # both private
+            if not os.path.isdir(folder):
+                os.makedirs(folder, mode=0o700, exist_ok=True)
         try:
             write_new(os.path.join(*marks), repr(at).encode(), sync=False)
         except FileExistsError:
@@ -254,11 +263,21 @@ def neighbours(attempt_folder: str, working: str, since: float) -> list[Neighbou
             continue
         run = os.path.join(os.path.dirname(os.path.dirname(folder)), "runs", run_id)
         began, ended = read_json(os.path.join(folder, run_id)), _ended_at(run)
-        if not isinstance(began, float) or ended < time.time() - MARKS_KEPT_S:
-            _forget(os.path.join(folder, run_id))
-        elif ended >= since:
+        if isinstance(began, float) and ended >= since:
             found.append(Neighbour(run_id, began, ended))
     return found
+
+
+def leave(attempt_folder: str, working: str, others: Sequence[Neighbour]) -> None:
+    """Remove the marks of a folder that no living run needs. The last run removes those of all it has met."""
+    marks = _marks(attempt_folder, working)
+    if marks is None or any(other.ended == float("inf") for other in others):
+        return
+    for run_id in (marks[1], *(other.run_id for other in others)):
+        try:
+            os.unlink(os.path.join(marks[0], run_id))
+        except OSError:
+            pass
 
 
 def _marks(attempt_folder: str, working: str) -> tuple[str, str] | None:
@@ -295,30 +314,40 @@ def _listed(folder: str) -> list[str]:
         return []
 
 
-def _forget(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
+class Attribution:
+    """Which files belong to this run. `own`: files that its processes wrote; `foreign`: files that others wrote."""
 
+    def __init__(self, own: Collection[str], foreign: Collection[str], others: Sequence[Neighbour]) -> None:
+        self.own = own
+        self.foreign = foreign
+        self.others = others
+        self.own_folders = _folders_above(own) if others else set()
+        self.foreign_folders = _folders_above(foreign) if others else set()
 
-def is_of_this_run(
-    path: str, at: float, own: Collection[str], foreign: Collection[str], others: Iterable[Neighbour]
-) -> bool:
-    """Whether a file belongs to this run: one of its processes wrote it, or no other run used the folder at that time,
-    or it is in a folder with a file that this run wrote and none that others did, or one level below such a folder."""
-    if path in own or path in foreign:
-        return path in own
-    if not any(other.began - 1.0 <= at <= other.ended + 1.0 for other in others):
-        return True
-    folder = os.path.dirname(path)
-    above = os.path.dirname(folder)
-    for near in (
-        folder,
-        above if "/" in above else "",
-    ):  # many runs have folders in the top one: `runs`, `lightning_logs`
-        if near and any(one.startswith(f"{near}/") for one in foreign):
-            return False
-        if near and any(one.startswith(f"{near}/") for one in own):
+    def is_ours(self, file: WorkingFile) -> bool:
+        """A file is ours if one of our processes wrote it, or if no other run used the folder at that time, or if it is
+        in a folder with a file that we wrote and none that others did, or one level below such a folder."""
+        path = file.path
+        if path in self.own or path in self.foreign:
+            return path in self.own
+        if not any(other.began - 1.0 <= file.at <= other.ended + 1.0 for other in self.others):
             return True
-    return False
+        folder = os.path.dirname(path)
+        above = os.path.dirname(folder)
+        # Many runs have their folders in the top one, such as `runs` and `lightning_logs`.
+        for near in (folder, above if "/" in above else ""):
+            if near in self.foreign_folders:
+                return False
+            if near in self.own_folders:
+                return True
+        return False
+
+
+def _folders_above(paths: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    for path in paths:
+        folder = os.path.dirname(path)
+        while folder and folder not in found:
+            found.add(folder)
+            folder = os.path.dirname(folder)
+    return found

@@ -161,10 +161,10 @@ def event_files_of(run_folder: Path, attempt: int, replicas: Mapping[str, Path])
     """The event files that a run makes in its working folder, by their path in it. Its agents list them."""
     lists = {name: listed for name, folder in replicas.items() if (listed := read_working_files(folder)) is not None}
     working = working_folder(run_folder, attempt) if lists else None
+    if working is None:
+        return {}
     found: dict[str, ListedEventFile] = {}
-    for replica in (
-        sorted(lists, key=is_launcher) if working is not None else ()
-    ):  # a launcher's processes are the ranks'
+    for replica in sorted(lists, key=is_launcher):  # a launcher's processes are the ranks', too
         for file in lists[replica].files:
             if is_event_file(file.path) and file.state != SHARED:
                 known = found.get(file.path, ListedEventFile(working / file.path, None))

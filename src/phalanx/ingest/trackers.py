@@ -76,9 +76,9 @@ def _runs(working: Path, files: list[WorkingFile], since: float) -> Iterator[Too
     """In the order of their start within each store. A damaged store must not hide the others."""
     stores: dict[str, set[str]] = {}
     for file in files:
-        path = PurePosixPath(file.path)
-        if path.name == "meta.yaml" and len(path.parts) > 3:  # <store>/<experiment>/<run>/meta.yaml
-            stores.setdefault(str(path.parents[2]), set()).add(path.parts[-2])
+        inside = PurePosixPath(file.path)
+        if inside.name == "meta.yaml" and len(inside.parts) > 3:  # <store>/<experiment>/<run>/meta.yaml
+            stores.setdefault(str(inside.parents[2]), set()).add(inside.parts[-2])
     for store, ids in sorted(stores.items()):
         if mlflow_files.is_store(working / store):
             yield from _tracked("mlflow", mlflow_files.find(working / store, ids).runs)

@@ -21,7 +21,7 @@ def files_fact(lists: Iterable[WorkingFiles], *, has_trackers: bool = False) -> 
         return None
     kept = [file for file in files if file.state == COLLECTED]
     left = [file for file in files if file.state != COLLECTED]
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"pattern": pattern, "count": len(those), "size": sum(file.size for file in those), "state": state}
         for state in sorted({file.state for file in left}, key=lambda state: state == LEFT)
         for pattern, those in _groups([file for file in left if file.state == state]).items()

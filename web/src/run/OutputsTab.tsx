@@ -39,8 +39,23 @@ export default function OutputsTab({ context }: { context: RunContext }): ReactN
         ) : (
           <p className="faint outputs-hint">Select a file to preview it.</p>
         )}
+        {!path && <LeftFiles fact={context.run.facts.files as FilesFact | null | undefined} />}
       </div>
     </div>
+  );
+}
+
+type FilesFact = { collect: string[]; left: { pattern: string; count: number; size: number; state: string }[] };
+
+/** What the run left in its working folder, and the line of the file that keeps it. */
+function LeftFiles({ fact }: { fact?: FilesFact | null }): ReactNode {
+  const left = fact?.left.filter((group) => group.state === "left") ?? [];
+  if (!fact || !left.length) return null;
+  return (
+    <p className="soft outputs-hint">
+      Left in the working folder: {left.map((group) => `${group.pattern} (${bytes(group.size)})`).join(", ")}. To keep
+      them, write <code>{`outputs: {collect: ${JSON.stringify(fact.collect)}}`}</code> in the file.
+    </p>
   );
 }
 

@@ -16,7 +16,7 @@ import type { RunContext } from "./runContext";
 
 const MANY = 12; // rows before a filter box is shown
 const SHOWN = 40;
-const SHOWN_ELSEWHERE = ["progress", "failure", "candidates"]; // facts
+const SHOWN_ELSEWHERE = ["progress", "failure", "candidates", "files"]; // facts
 
 export function Overview({ context }: { context: RunContext }): ReactNode {
   const { run } = context;

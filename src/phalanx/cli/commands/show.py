@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -98,10 +99,11 @@ def _model_text(row: dict[str, Any]) -> str:
     return f"{row['name']}/{row['version'] or '?'} from {row['path']}"
 
 
-_MADE = {
-    "models": _model_text,
-    "trackers": lambda row: f"read {row['name']} of {row['tool']}",
-}
+def _tracker_text(row: dict[str, Any]) -> str:
+    return f"read {row['name']} of {row['tool']}"
+
+
+_MADE: dict[str, Callable[[dict[str, Any]], str]] = {"models": _model_text, "trackers": _tracker_text}
 
 
 def straggler_lines(progress: RunProgress) -> list[str]:
