@@ -14,7 +14,7 @@ SMOKED = $(if $(SMOKE),-m smoke)
 # even if PYTHONDONTWRITEBYTECODE is set.
 AT_ONCE := PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 4 --dist worksteal
 
-.PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-s3 test-corpus fuzz chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
+.PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-mlflow-own test-s3 test-corpus fuzz chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
 
 help: ## show this help
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -55,13 +55,20 @@ test-everything: lint test-full test-install test-api test-web test-postgres tes
 test-postgres: setup ## test the store and two servers of one home on a real PostgreSQL (installed from Debian if missing)
 	scripts/with_postgres.sh $(PYTEST) tests/store tests/server/test_mlflow_search.py tests/server/test_two_servers.py -n 2
 
-test-trackers: ## test the callbacks in the real frameworks, in a separate environment outside the repository
+test-trackers: setup ## test the callbacks and docs/track/libraries.md in the real frameworks, in a separate environment outside the repository
 	PYTHONPATH=src $$($(PYTHON) scripts/environments.py --python trackers) -m pytest $(CHOSEN) -W ignore tests/frameworks_tracking
 
 test-mlflow: test-mlflow-3 test-mlflow-2 ## test the real clients of MLflow 3 and 2 against `phalanx serve`
 
 test-mlflow-3 test-mlflow-2: setup
 	$$($(PYTHON) scripts/environments.py --python $(@:test-%=%)) -m pytest $(CHOSEN) -W ignore tests/mlflow_client
+
+test-mlflow-own: TESTS ?= tests/tracking/fluent/test_fluent.py tests/tracking/fluent/test_metric_value_conversion_utils.py \
+	tests/tracking/test_tracking.py tests/tracking/test_model_registry.py tests/tracking/test_rest_tracking.py
+test-mlflow-own: setup ## run MLflow's own tests against `phalanx serve`; MLFLOW=folder with a checkout of MLflow, TESTS="files" selects
+	@[ -d "$(MLFLOW)/tests/tracking" ] || { echo 'name a checkout of MLflow: make test-mlflow-own MLFLOW=folder' >&2; exit 2; }
+	python=$$($(PYTHON) scripts/environments.py --python mlflow-own) && cd "$(MLFLOW)" && \
+		PYTHONPATH="$(CURDIR)/tests/mlflow_client" $$python -m pytest -p own_tests --timeout 240 --no-showlocals $(TESTS)
 
 test-s3: ## test remote outputs on a real S3 server (moto)
 	$(PYTHON) -m venv .venv-s3

@@ -110,12 +110,18 @@ ENVIRONMENTS = {
             "xgboost==3.2.0",
             "lightgbm==4.7.0",
             "scikit-learn==1.9.1",
+            "tensorboardX==2.6.5",
+            "wandb==0.31.0",
             "pytest",
             "pytest-timeout",
         ),
     ),
     "mlflow-3": Environment(HERE, ("mlflow==3.17.2", "scikit-learn", "pytest", "pytest-timeout", "setuptools<81")),
     "mlflow-2": Environment(HERE, ("mlflow==2.22.5", "scikit-learn", "pytest", "pytest-timeout", "setuptools<81")),
+    "mlflow-own": Environment(  # what MLflow's own tests import
+        HERE,
+        ("mlflow==3.17.2", "scikit-learn", "polars", "pytest", "pytest-asyncio", "pytest-timeout", "setuptools<81"),
+    ),
     "schemathesis": Environment(HERE, ("schemathesis>=4.30",)),
 }
 

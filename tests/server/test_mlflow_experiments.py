@@ -46,7 +46,7 @@ def test_names_of_experiments_are_any(site: Site, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "   ", "a" * 501, None, 5.5, ["x"], {"a": 1}])
 def test_what_is_no_name_of_an_experiment_is_refused(site: Site, name: Any) -> None:
-    assert site.mlflow_answer("POST", "experiments/create", {"name": name}).status_code == (200 if name == 5.5 else 400)
+    assert site.mlflow_answer("POST", "experiments/create", {"name": name}).status_code == 400
 
 
 def test_an_experiment_is_renamed_deleted_and_brought_back(site: Site) -> None:

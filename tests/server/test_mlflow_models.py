@@ -65,7 +65,7 @@ def test_a_model_of_no_run_gets_one_that_ends_with_it(site: Site) -> None:
     model = logged(site, None, "alone")
     run_id = model["info"]["artifact_uri"].split("/")[1]
     assert (site.stored(run_id).name, site.stored(run_id).status) == ("alone", "running")
-    assert model["info"]["source_run_id"] == ""
+    assert "source_run_id" not in model["info"]
     site.mlflow("PATCH", f"logged-models/{model['info']['model_id']}", {"status": 2})
     assert site.stored(run_id).status == "succeeded"
 
@@ -112,6 +112,28 @@ def test_logged_models_are_searched(own_site: Site) -> None:
     assert own_site.mlflow("GET", f"logged-models/{gone}", {"allow_deleted": "true"})["model"]["info"]["name"] == "gone"
     bad = {"experiment_ids": ["0"], "filter": "nothing = 'x'"}
     assert own_site.mlflow_answer("POST", "logged-models/search", bad).status_code == 400
+
+
+def test_logged_models_are_searched_by_the_datasets_they_were_measured_on(own_site: Site) -> None:
+    run_id = own_site.begin()
+    for name, measured in {"a": {"train": 0.9, "test": 0.1}, "b": {"train": 0.5, "test": 0.6}, "c": {"": 1.0}}.items():
+        about = {"run_id": run_id, "key": "acc", "model_id": logged(own_site, run_id, name)["info"]["model_id"]}
+        for at, (dataset, value) in enumerate(measured.items()):
+            of = {"dataset_name": dataset, "dataset_digest": f"{dataset}-1"} if dataset else {}
+            own_site.mlflow("POST", "runs/log-metric", {**about, **of, "value": value, "timestamp": 9 - at})
+
+    def names(text: str = "", **more: Any) -> list[str]:
+        fields = {"experiment_ids": ["0"], "filter": text, **more}
+        found = own_site.mlflow("POST", "logged-models/search", fields)["models"]
+        return [model["info"]["name"] for model in found]
+
+    test = [{"dataset_name": "test", "dataset_digest": "test-1"}]
+    assert set(names(datasets=test)) == {"a", "b"}
+    assert names(datasets=[{"dataset_name": "test", "dataset_digest": "other"}]) == []
+    assert set(names("metrics.acc > 0.4")) == {"a", "b", "c"}
+    assert names("metrics.acc > 0.4", datasets=test) == ["b"]
+    assert names(order_by=[{"field_name": "metrics.acc"}]) == ["b", "a", "c"]
+    assert names(order_by=[{"field_name": "metrics.acc", "dataset_name": "test"}]) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("name", ["a/b", "../x", "a:b", "a.b", "a%b", "it's", "x" * 251])
@@ -292,6 +314,37 @@ def test_a_source_that_is_none_is_refused(site: Site, source: str) -> None:
     fields = {"name": "sourceless", "source": source.format(run=run_id), "run_id": run_id}
     assert site.mlflow_answer("POST", "model-versions/create", fields).status_code in (400, 404)
     assert site.mlflow("GET", "model-versions/search", {"filter": "name = 'sourceless'"})["model_versions"] == []
+
+
+def test_a_logged_model_without_files_has_versions(site: Site) -> None:
+    run_id = site.begin()
+    info = logged(site, run_id, "remote")["info"]
+    site.mlflow("PATCH", f"logged-models/{info['model_id']}", {"status": 2})
+    site.mlflow("POST", "registered-models/create", {"name": "fileless"})
+    fields = {"name": "fileless", "source": f"models:/{info['model_id']}", "model_id": info["model_id"]}
+    version = site.mlflow("POST", "model-versions/create", fields)["model_version"]
+    assert (version["source"], version["run_id"]) == (info["artifact_uri"], run_id)
+    model = site.mlflow("GET", f"logged-models/{info['model_id']}")["model"]
+    assert model["info"]["registrations"] == [{"name": "fileless", "version": "1"}]
+    uri = site.mlflow("GET", "model-versions/get-download-uri", {"name": "fileless", "version": "1"})
+    assert uri == {"artifact_uri": info["artifact_uri"]}
+
+
+def test_a_version_may_name_a_run_of_another_server(own_site: Site) -> None:
+    own_site.mlflow("POST", "registered-models/create", {"name": "m"})
+    fields = {"name": "m", "source": "runs:/elsewhere1/model", "run_id": "elsewhere1"}
+    version = own_site.mlflow("POST", "model-versions/create", fields)["model_version"]
+    assert (version["source"], version["run_id"], version["tags"]) == ("runs:/elsewhere1/model", "elsewhere1", [])
+    found = own_site.mlflow("GET", "model-versions/search", {"filter": "run_id = 'elsewhere1'"})["model_versions"]
+    assert [row["version"] for row in found] == ["1"]
+
+
+def test_prompts_are_refused_before_anything_is_stored(site: Site) -> None:
+    fields = {"name": "greeting", "tags": [{"key": "mlflow.prompt.is_prompt", "value": "true"}]}
+    answer = site.mlflow_answer("POST", "registered-models/create", fields)
+    assert (answer.status_code, answer.json()["error_code"]) == (501, "NOT_IMPLEMENTED")
+    assert "Prompts are not supported" in answer.json()["message"]
+    assert site.mlflow_answer("GET", "registered-models/get", {"name": "greeting"}).status_code == 404
 
 
 def test_a_source_elsewhere_is_kept_as_an_address(own_site: Site) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import threading
 import time
 from contextlib import suppress
@@ -238,11 +239,31 @@ def test_a_long_history_comes_in_pages(site: Site) -> None:
         if token is None:
             break
     assert (pages, found) == (2, list(range(30_000)))
-    sampled = site.mlflow(
-        "GET", "metrics/get-history-bulk-interval", {"run_ids": [run_id], "metric_key": "m", "max_results": 50}
-    )
-    assert len(sampled["metrics"]) <= 51
-    assert sampled["metrics"][-1]["step"] == 29_999
+
+
+def test_intervals_of_a_metric_are_sampled_as_mlflow_does(site: Site) -> None:
+    run_id = site.begin()
+    rows = [{"key": "m", "value": 1, "timestamp": at, "step": step} for at in (1, 2) for step in range(10)]
+    site.mlflow("POST", "runs/log-batch", {"run_id": run_id, "metrics": rows})
+
+    def sampled(**more: Any) -> list[tuple[int, int]]:
+        fields = {"run_ids": [run_id], "metric_key": "m", **more}
+        found = site.mlflow("GET", "metrics/get-history-bulk-interval", fields)["metrics"]
+        return [(row["step"], row["timestamp"]) for row in found]
+
+    assert len(sampled()) == 20
+    assert sampled(max_results=5) == [(0, 1), (2, 1), (4, 1), (6, 1), (9, 2)]
+    assert sampled(max_results=4, start_step=8, end_step=9) == [(8, 1), (8, 2), (9, 1), (9, 2)]
+    assert sampled(max_results=1) == [(9, 2)]
+    for wrong in ({"start_step": 1}, {"start_step": 2, "end_step": 1}, {"max_results": 0}, {"run_ids": []}):
+        fields = {"run_ids": [run_id], "metric_key": "m", **wrong}
+        assert site.mlflow_answer("GET", "metrics/get-history-bulk-interval", fields).status_code == 400
+
+
+def test_a_run_without_a_name_gets_one(site: Site) -> None:
+    run = site.mlflow("POST", "runs/create", {"experiment_id": "0"})["run"]
+    assert re.fullmatch(r"[a-z]+-[a-z]+-\d{1,3}", run["info"]["run_name"])
+    assert {"key": "mlflow.runName", "value": run["info"]["run_name"]} in run["data"]["tags"]
 
 
 def test_the_same_batch_of_one_metric_keeps_its_order(site: Site) -> None:

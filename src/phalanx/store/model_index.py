@@ -139,7 +139,8 @@ class ModelIndex:
             case "delete":
                 self._delete(event, at)
             # any other kind was written by a newer Phalanx: it is kept as history
-        change("UPDATE models SET updated_at = ? WHERE name = ?", [at, event.model])
+        if event.kind != "describe" or event.version is None:  # the text of a version says nothing new of the model
+            change("UPDATE models SET updated_at = ? WHERE name = ?", [at, event.model])
         change("UPDATE versions SET updated_at = ? WHERE model = ? AND number = ?", [at, event.model, event.version])
 
     def _revive(self, model: str, at: int) -> None:

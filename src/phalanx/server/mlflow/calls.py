@@ -13,7 +13,7 @@ from phalanx.naming import PARENT
 from phalanx.server.auth.identities import ALL, Identity, Role
 from phalanx.server.context import Context
 from phalanx.server.http.responses import RequestError
-from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
+from phalanx.server.mlflow.errors import MlflowError, invalid, not_found, truncated
 from phalanx.store import Run
 
 
@@ -50,10 +50,8 @@ class Call:
             if needed:
                 raise MlflowError(f"Missing value for required parameter '{name}'.")
             return ""
-        if isinstance(found, int | float) and not isinstance(found, bool):
-            found = str(found)  # ids that look like numbers
         if not isinstance(found, str):
-            raise MlflowError(f"Invalid value {truncated(found)} for parameter '{name}' supplied: expected a string")
+            raise invalid(name, found, "expected a string")
         if len(found) > longest:
             raise MlflowError(f"'{name}' exceeds the maximum length of {longest} characters")
         return found
@@ -62,7 +60,7 @@ class Call:
         found = self.fields.get(name)
         listed = [] if found is None else found if isinstance(found, list) else [found]
         if len(listed) > most or not all(isinstance(one, str | int) and not isinstance(one, bool) for one in listed):
-            raise MlflowError(f"Invalid value for parameter '{name}' supplied: expected a list of strings")
+            raise invalid(name, found, "expected a list of strings")
         return [str(one) for one in listed]
 
     def integer(self, name: str, otherwise: int | None = None) -> int:
@@ -76,13 +74,13 @@ class Call:
     def objects(self, name: str, most: int = 100_000) -> list[dict[str, Any]]:
         found = self.fields.get(name) or []
         if not isinstance(found, list) or len(found) > most or not all(isinstance(one, dict) for one in found):
-            raise MlflowError(f"Invalid value for parameter '{name}' supplied: expected a list of objects")
+            raise invalid(name, found, "expected a list of objects")
         return found
 
     def inner(self, name: str) -> dict[str, Any]:
         found = self.fields.get(name) or {}
         if not isinstance(found, dict):
-            raise MlflowError(f"Invalid value for parameter '{name}' supplied: expected an object")
+            raise invalid(name, found, "expected an object")
         return found
 
     def flag(self, name: str) -> bool:
@@ -110,7 +108,7 @@ class Call:
         return sees is None or project in sees
 
     def run_id(self) -> str:
-        return self.text("run_id", 300, needed=False) or self.text("run_uuid", 300)
+        return self.text("run_uuid", 300, needed=False) or self.text("run_id", 300)
 
     def run(self, run_id: str | None = None) -> Run:
         """A run that the caller may read. Every call looks up its runs here."""
@@ -122,6 +120,14 @@ class Call:
         if run is None or not (run.id == self.identity.run_id or self.may_see(run.project)):
             raise not_found(f"Run with id={truncated(run_id)} not found")
         return run
+
+    def known_run(self, run_id: str) -> str:
+        """The id of a run, if it is one of this home that the caller may read: models may name runs of other
+        servers."""
+        try:
+            return self.run(run_id).id if run_id else ""
+        except MlflowError:
+            return ""
 
     def own_run(self, run_id: str | None = None) -> Run:
         """A run that the caller may write to."""
@@ -193,11 +199,9 @@ def integer(found: Any, name: str) -> int:
             raise ValueError
         number = int(found)
     except (ValueError, TypeError, OverflowError):
-        raise MlflowError(
-            f"Invalid value {truncated(found)} for parameter '{name}' supplied: expected an integer"
-        ) from None
+        raise invalid(name, found, "expected an integer") from None
     if not -(2**63) <= number < 2**63:
-        raise MlflowError(f"Invalid value {truncated(found)} for parameter '{name}' supplied: it has more than 64 bits")
+        raise invalid(name, found, "it has more than 64 bits")
     return number
 
 
@@ -223,7 +227,7 @@ def page(call: Call, largest: int, usual: int) -> tuple[int, int]:
     """The page size, and how many results to skip."""
     most = call.integer("max_results", usual)
     if not 0 < most <= largest:
-        raise MlflowError(f"Invalid value {most} for parameter 'max_results' supplied: it must be at most {largest}")
+        raise invalid("max_results", most, f"expected 1 to {largest}")
     token = call.text("page_token", needed=False)
     if not token:
         return most, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from phalanx.server.http.responses import MLFLOW_CODES
@@ -31,6 +32,13 @@ class MlflowError(Exception):
 
 def not_found(what: str) -> MlflowError:
     return MlflowError(what, "RESOURCE_DOES_NOT_EXIST")
+
+
+def invalid(name: str, value: Any, expected: str) -> MlflowError:
+    """The error for a parameter of the wrong type or size, in MLflow's words."""
+    text = json.dumps(value, ensure_ascii=False)
+    shown = text if len(text) <= 100 else text[:99] + "…"
+    return MlflowError(f"Invalid value {shown} for parameter '{name}' supplied: {expected}")
 
 
 def truncated(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from phalanx.errors import SystemFault
 from phalanx.server.auth.record_file import RecordFile
-from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
+from phalanx.server.mlflow.errors import MlflowError, not_found
 
 DEFAULT_ID, DEFAULT_NAME, DEFAULT_PROJECT = "0", "Default", "default"
 LONGEST_NAME = 500
@@ -125,7 +125,7 @@ class ExperimentTable:
             known = self.of_name(name, projects)
             if known is not None:
                 deleted = " in deleted state. You can restore it, or choose another name" if known.is_deleted else ""
-                raise MlflowError(f"Experiment '{name[:200]}' already exists{deleted}.", "RESOURCE_ALREADY_EXISTS")
+                raise MlflowError(f"Experiment(name={name[:200]}) already exists{deleted}.", "RESOURCE_ALREADY_EXISTS")
             project, now = self.free_project(name), round(time.time() * 1000)
             return self.put(
                 MlflowExperiment(derived_id(project), name, project, dict(tags), now, now, location=location)
@@ -141,7 +141,7 @@ class ExperimentTable:
 
 
 def no_experiment(key: str) -> MlflowError:
-    return not_found(f"No Experiment with id={truncated(key)} exists")
+    return not_found(f"No Experiment with id={key[:100]} exists")
 
 
 def check_name(name: str) -> None:

@@ -66,7 +66,7 @@ def create(call: Call) -> dict[str, Any]:
     mine = own(call)
     if mine is not None:
         return {"experiment_id": mine.id}
-    name = call.text("name", needed=False)
+    name = call.text("name")
     call.check_edits(table(call).free_project(name))
     tags = {
         one.text("key", LONGEST_TAG): one.text("value", LONGEST_TAG_VALUE, needed=False) for one in parts(call, "tags")
@@ -155,7 +155,7 @@ def update(call: Call) -> dict[str, Any]:
     check_name(name)
     known = table(call).of_name(name, projects(call))
     if known is not None and known.id != found.id:
-        raise MlflowError(f"Experiment '{name[:200]}' already exists.", "RESOURCE_ALREADY_EXISTS")
+        raise MlflowError(f"Experiment(name={name[:200]}) already exists.", "RESOURCE_ALREADY_EXISTS")
     table(call).put(found._replace(name=name, updated=now_ms()))
     return {}
 

@@ -35,7 +35,9 @@ HAS_MODELS = f"{HIDDEN}logged_models"  # label of runs that have logged models
 ALONE = f"{HIDDEN}model_alone"  # label of a run that was created only to hold one
 PENDING, READY, FAILED = "LOGGED_MODEL_PENDING", "LOGGED_MODEL_READY", "LOGGED_MODEL_UPLOAD_FAILED"
 STATUSES = {1: PENDING, 2: READY, 3: FAILED}
+VERSIONS = "mlflow.modelVersions"
 MOST_FOUND = 10_000
+Datasets = Sequence[tuple[str, str]]  # names and digests
 _ID = re.compile(r"m-([a-z0-9][a-z0-9-]{3,63})-([0-9a-f]{16})\Z", re.ASCII)
 _BAD_IN_NAME = re.compile(r"[/:.%\"']")
 
@@ -79,7 +81,7 @@ def create(call: Call) -> dict[str, Any]:
     if _BAD_IN_NAME.search(name):
         raise MlflowError(f"Invalid model name {truncated(name)}: it must not contain / : . % or quotes")
     source = call.text("source_run_id", 300, needed=False)
-    run = call.own_run(source) if source else _run_for(call, name)
+    run = call.own_run(source) if call.known_run(source) else _run_for(call, name)
     check_live(call, run)
     model_id = f"m-{run.id}-{secrets.token_hex(8)}"
     folder = f"{re.sub(r'[^A-Za-z0-9_-]+', '-', name)[:60]}/{model_id}"
@@ -115,6 +117,11 @@ def _run_for(call: Call, name: str) -> Run:
 
 def row(call: Call, model: Mapping[str, Any]) -> dict[str, Any]:
     run = call.run(model["run_id"])
+    registrations = _registrations(call, model)
+    tags = model["tags"]
+    if registrations:  # MLflow's clients read a model's versions from this tag
+        versions = [{"name": one["name"], "version": int(one["version"])} for one in registrations]
+        tags = {**tags, VERSIONS: json.dumps(versions)}
     info = {
         "model_id": model["model_id"],
         "experiment_id": table(call).of_project(run.project).id,
@@ -124,9 +131,9 @@ def row(call: Call, model: Mapping[str, Any]) -> dict[str, Any]:
         "artifact_uri": model["artifact_uri"],
         "status": model["status"],
         "model_type": model["model_type"],
-        "source_run_id": model["source_run_id"],
-        "tags": [{"key": key, "value": value} for key, value in model["tags"].items()],
-        "registrations": _registrations(call, model),
+        **({"source_run_id": model["source_run_id"]} if model["source_run_id"] else {}),
+        "tags": [{"key": key, "value": value} for key, value in tags.items()],
+        "registrations": registrations,
     }
     data = {
         "params": [{"key": key, "value": value} for key, value in model["params"].items()],
@@ -137,8 +144,9 @@ def row(call: Call, model: Mapping[str, Any]) -> dict[str, Any]:
 
 def _registrations(call: Call, model: Mapping[str, Any]) -> list[dict[str, str]]:
     versions = ModelVisibility(call.here.store, call.sees()).versions(run_id=model["run_id"])
-    source = f"models/{model['folder']}"
-    return [{"name": one.model, "version": str(one.number)} for one in versions if one.source == source]
+    sources = (f"models/{model['folder']}", model["artifact_uri"])  # the latter without files
+    made = sorted((one.created_at, one.model, one.number) for one in versions if one.source in sources)
+    return [{"name": name, "version": str(number)} for _, name, number in made]
 
 
 @call("GET", "logged-models/*", reads=True)
@@ -257,21 +265,30 @@ def search(call: Call) -> dict[str, Any]:
     most, offset = page(call, MOST_FOUND, 100)
     wanted = conditions(call.text("filter", needed=False))
     datasets = [(one.text("dataset_name"), one.text("dataset_digest", needed=False)) for one in parts(call, "datasets")]
-    found = [
-        model
-        for model in _models_of(call)
-        if all(holds(one, _value(model, one.entity, one.key, datasets)) for one in wanted)
-    ]
-    found.sort(key=lambda model: -model["created"])
+    found = [model for model in _models_of(call) if _fits(model, wanted, datasets)]
+    found.sort(key=lambda model: (-model["created"], model["model_id"]))
     for order in reversed(parts(call, "order_by")):
         entity, key = identifier(order.text("field_name", 500))
-        ascending = order.fields.get("ascending") is not False
-        having = [model for model in found if _value(model, entity, key, []) is not None]
-        lacking = [model for model in found if _value(model, entity, key, []) is None]
-        having.sort(key=lambda model: _value(model, entity, key, []), reverse=not ascending)
+        about = [(order.text("dataset_name", needed=False), order.text("dataset_digest", needed=False))]
+        values = {model["model_id"]: _value(model, entity, key, about) for model in found}
+        having = [model for model in found if values[model["model_id"]] is not None]
+        lacking = [model for model in found if values[model["model_id"]] is None]
+        having.sort(key=lambda model: values[model["model_id"]], reverse=order.fields.get("ascending") is False)
         found = having + lacking
     more = {"next_page_token": next_token(offset + most)} if offset + most < len(found) else {}
     return {"models": [row(call, model) for model in found[offset : offset + most]], **more}
+
+
+def _fits(model: Mapping[str, Any], wanted: Sequence[Condition], datasets: Datasets) -> bool:
+    """Conditions on metrics mean those that were measured on one of the datasets, if any are given. Without such a
+    condition, the model must have any metric of them."""
+    metrics = [one for one in wanted if one.entity == "metric"]
+    measured = [metric for metric in model["metrics"] if _is_of(metric, datasets)]
+    if datasets and not metrics and not measured:
+        return False
+    return all(
+        any(holds(one, float(metric["value"])) for metric in measured if metric["key"] == one.key) for one in metrics
+    ) and all(holds(one, _value(model, one.entity, one.key, [])) for one in wanted if one.entity != "metric")
 
 
 def _models_of(call: Call) -> Iterator[dict[str, Any]]:
@@ -280,7 +297,7 @@ def _models_of(call: Call) -> Iterator[dict[str, Any]]:
         yield from (model for model in read_all(file_of(call, run.id)).values() if not model.get("deleted"))
 
 
-def _value(model: Mapping[str, Any], entity: str, key: str, datasets: list[tuple[str, str]]) -> Any:
+def _value(model: Mapping[str, Any], entity: str, key: str, datasets: Datasets) -> Any:
     if entity == "tag":
         return model["tags"].get(key)
     if entity == "param":
@@ -303,11 +320,17 @@ def _value(model: Mapping[str, Any], entity: str, key: str, datasets: list[tuple
     return known[key.removesuffix("_ms")]
 
 
-def _metric(model: Mapping[str, Any], key: str, datasets: list[tuple[str, str]]) -> float | None:
-    for metric in reversed(model["metrics"]):
-        about = (metric.get("dataset_name"), metric.get("dataset_digest"))
-        fits = not datasets or any(about[0] == name and digest in ("", about[1]) for name, digest in datasets)
-        if metric["key"] == key and fits:
-            value = float(metric["value"])
-            return None if math.isnan(value) else value
-    return None
+def _metric(model: Mapping[str, Any], key: str, datasets: Datasets) -> float | None:
+    """The latest value of a metric."""
+    fitting = [metric for metric in model["metrics"] if metric["key"] == key and _is_of(metric, datasets)]
+    if not fitting:
+        return None
+    value = float(max(fitting, key=lambda metric: (int(metric["timestamp"]), int(metric["step"])))["value"])
+    return None if math.isnan(value) else value
+
+
+def _is_of(metric: Mapping[str, Any], datasets: Datasets) -> bool:
+    """Whether a metric was measured on one of the datasets, of which name or digest may be missing; always without
+    any."""
+    about = (metric.get("dataset_name"), metric.get("dataset_digest"))
+    return not datasets or any(name in ("", about[0]) and digest in ("", about[1]) for name, digest in datasets)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from phalanx.artifacts.trees import run_tree
 from phalanx.registry.registry import Registry
 from phalanx.server.auth.identities import Role
 from phalanx.server.auth.model_visibility import PROJECTS, ModelVisibility
@@ -22,8 +23,11 @@ STAGES = {stage.lower(): stage for stage in ("None", "Staging", "Production", "A
 STAGE = "mlflow.stage"  # label with a version's stage
 MODEL_ID = "mlflow.modelId"  # label with the logged model that a version was made from
 RUN_LINK = "mlflow.runLink"
-OWN = (STAGE, MODEL_ID, RUN_LINK, PROJECTS)
+RUN_ID = "mlflow.runId"  # label with the run of a version that was made elsewhere
+COPIED = "mlflow.copiedFrom"  # label with the address of the version that a version is a copy of
+OWN = (STAGE, MODEL_ID, RUN_LINK, RUN_ID, COPIED, PROJECTS)
 IS_PROMPT = "mlflow.prompt.is_prompt"  # clients select models without this tag with `!= 'true'`
+COPY = r"models:/([^/@]+)/(\d{1,9})"
 MOST_LISTED = 200_000
 
 
@@ -45,9 +49,9 @@ def model_of(call: Call) -> Model:
 
 
 def version_of(call: Call) -> ModelVersion:
-    model, number = model_of(call), call.text("version", 20)
+    model, number = model_of(call), call.text("version", 300)
     if not re.fullmatch(r"[0-9]{1,9}", number):
-        raise MlflowError(f"Model version must be an integer, got {truncated(number)}")
+        raise MlflowError(f"Parameter 'version' must be an integer, got {truncated(number)}.")
     found = visible(call).version(model.name, int(number))
     if found is None:
         raise not_found(f"Model Version (name={model.name}, version={number}) not found")
@@ -92,7 +96,7 @@ def version_row(version: ModelVersion) -> dict[str, Any]:
         "current_stage": stage_of(version),
         "description": version.description,
         "source": source_uri(version),
-        "run_id": version.run_id or "",
+        "run_id": run_id_of(version),
         "run_link": version.labels.get(RUN_LINK, ""),
         "status": "READY",
         "tags": tag_rows(version.labels),
@@ -109,7 +113,13 @@ def stage_of(version: ModelVersion) -> str:
     return version.labels.get(STAGE, "None")
 
 
+def run_id_of(version: ModelVersion) -> str:
+    return version.run_id or version.labels.get(RUN_ID, "")
+
+
 def source_uri(version: ModelVersion) -> str:
+    if COPIED in version.labels:
+        return version.labels[COPIED]
     is_url = version.files is None
     return version.source if is_url else f"mlflow-artifacts:/{version.run_id}/{version.source}"
 
@@ -132,6 +142,8 @@ def create(call: Call) -> dict[str, Any]:
     if registry(call).index.model(name) is not None:
         raise MlflowError(f"Registered Model (name={name}) already exists.", "RESOURCE_ALREADY_EXISTS")
     labels = {**tags_of(call), **_whose(call)}
+    if labels.get(IS_PROMPT) == "true":
+        raise MlflowError("Prompts are not supported: Phalanx's registry holds models only.", "NOT_IMPLEMENTED")
     made = registry(call).create(name, call.text("description", 100_000, needed=False), labels)
     return {"registered_model": model_row(call, made)}
 
@@ -274,15 +286,15 @@ def by_alias(call: Call) -> dict[str, Any]:
 
 @call("POST", "model-versions/create")
 def create_version(call: Call) -> dict[str, Any]:
-    model, run_id = model_of(call), call.text("run_id", 300, needed=False)
+    model, given = model_of(call), call.text("run_id", 300, needed=False)
     source, own = _source(call, call.text("source", 5000), call.text("model_id", 300, needed=False))
-    run_id = own or (call.run(run_id).id if run_id else "")
+    run_id = own or call.known_run(given)
     if run_id:
         call.own_run(run_id)
         call.check_edits_one(visible(call).owners(model))
     else:
         call.check_edits(None)
-    labels = {**tags_of(call), **_own_labels(call)}
+    labels = {**tags_of(call), **_own_labels(call), **({RUN_ID: given} if given and not run_id else {})}
     made = registry(call).register(
         model.name,
         run_id or None,
@@ -300,24 +312,29 @@ def _own_labels(call: Call) -> dict[str, str]:
     source = call.text("source", 5000)
     if not given[MODEL_ID] and source.startswith("models:/m-"):
         given[MODEL_ID] = source.removeprefix("models:/")
+    elif re.fullmatch(COPY, source):
+        given[COPIED] = source
     return {key: value for key, value in given.items() if value}
 
 
 def _source(call: Call, source: str, model_id: str) -> tuple[str, str]:
     """The path in a run's folder that a source means, and the run; or an external URL without a run."""
-    match = re.fullmatch(r"models:/([^/@]+)(?:/(\d{1,9}))?", source)
+    match = re.fullmatch(COPY, source) or re.fullmatch(r"models:/([^/@]+)()", source)
     if match and match[2]:
         version = version_of(call.of({"name": match[1], "version": match[2]}))
         return version.source, version.run_id or ""
     if match or model_id:
         model = logged_model(call, model_id or (match[1] if match else ""))
-        return f"models/{model['folder']}", model["run_id"]
+        folder = f"models/{model['folder']}"
+        has_files = any(run_tree(call.here.home.run(model["run_id"]).path).walk(folder))
+        return folder if has_files else model["artifact_uri"], model["run_id"]
     inside = path_of(source)
     if inside is not None:
         return inside[1], call.run(inside[0]).id
     if source.startswith("runs:/"):
         run_id, _, path = source.removeprefix("runs:/").partition("/")
-        return f"artifacts/{path}", call.run(run_id).id
+        run_id = call.known_run(run_id)
+        return (f"artifacts/{path}", run_id) if run_id else (source, "")
     if not re.match(r"[a-z][a-z0-9+.-]*://", source) or source.startswith("file:"):
         raise MlflowError(
             f"Invalid model version source {truncated(source)}: expected a run's artifacts, or the URL of a store"
@@ -382,7 +399,9 @@ def search_versions(call: Call) -> dict[str, Any]:
         for version in visible(call).versions(str(name) if name is not None else None)
         if all(_fits(condition, _version_value(version)) for condition in wanted)
     ]
-    found.sort(key=lambda one: (-one.updated_at.timestamp(), one.model, -one.number))
+    found.sort(key=lambda one: (one.model, -one.number))
+    if not call.texts("order_by"):
+        found.sort(key=lambda one: -one.updated_at.timestamp())
     _sort(call, found, _version_value)
     more = {"next_page_token": next_token(offset + most)} if offset + most < len(found) else {}
     return {"model_versions": [version_row(version) for version in found[offset : offset + most]], **more}
@@ -391,7 +410,7 @@ def search_versions(call: Call) -> dict[str, Any]:
 def _version_value(version: ModelVersion) -> Values:
     known = {
         "name": version.model,
-        "run_id": version.run_id or "",
+        "run_id": run_id_of(version),
         "source_path": source_uri(version),
         **dict.fromkeys(("version", "version_number"), float(version.number)),
         "creation_timestamp": version.created_at.timestamp() * 1000,

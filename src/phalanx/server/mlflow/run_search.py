@@ -15,11 +15,12 @@ NAMED = {"mlflow.runName": "name", "mlflow.note.content": "description"}  # tags
 MOST_PROJECTS = 500
 
 _STARTED = RunField(FieldKind.TIME, "started_or_created")
+_ID = RunField(FieldKind.COLUMN, "id")
 _STATUS = RunField(FieldKind.COLUMN, "status")
 _ATTRIBUTES = {
     **dict.fromkeys(("start_time", "created", "Created"), _STARTED),
     "end_time": RunField(FieldKind.TIME, "finished_at"),
-    **dict.fromkeys(("run_id", "run_uuid"), RunField(FieldKind.COLUMN, "id")),
+    **dict.fromkeys(("run_id", "run_uuid"), _ID),
     **dict.fromkeys(("run_name", "run name", "Run name", "Run Name"), RunField(FieldKind.COLUMN, "name")),
     "user_id": RunField(FieldKind.COLUMN, "user"),
     "artifact_uri": RunField(FieldKind.COLUMN, "id", "mlflow-artifacts:/", "/artifacts"),
@@ -49,7 +50,7 @@ def search(  # noqa: PLR0913 - the parts of a search
         *_stage(stage),
         *map(_comparison, wanted),
     ]
-    orderings = [*map(_ordering, order), Ordering(_STARTED, descending=True)]
+    orderings = [*map(_ordering, order), Ordering(_STARTED, descending=True), Ordering(_ID)]
     return store.search(comparisons, orderings, limit=limit, offset=offset)
 
 

@@ -10,7 +10,7 @@ from phalanx import run_paths
 from phalanx.server import external_lifecycle
 from phalanx.server.labels import DELETED
 from phalanx.server.mlflow.calls import Call, integer, number
-from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
+from phalanx.server.mlflow.errors import MlflowError, invalid, not_found, truncated
 from phalanx.server.mlflow.views import NAME, NOTE, param_text
 from phalanx.server.run_writers import LoggedPoint, RunWriter
 from phalanx.store import Run, Summary
@@ -40,21 +40,23 @@ def check_live(call: Call, run: Run) -> None:
         raise MlflowError(f"The run {run.id} must be in the 'active' state. Current state is deleted.")
 
 
-def point_of(fields: Mapping[str, Any]) -> LoggedPoint:
-    key = fields.get("key")
-    if not isinstance(key, str) or not key:
-        raise MlflowError("Missing value for required parameter 'key' of a metric.")
+def point_of(fields: Mapping[str, Any], where: str = "") -> LoggedPoint:
+    """A metric's point. `where`: the place of its fields in the call."""
+    for name in ("key", "value", "timestamp"):
+        if fields.get(name) in (None, ""):
+            raise MlflowError(f"Missing value for required parameter '{where}{name}'.")
+    key = fields["key"]
+    if not isinstance(key, str):
+        raise invalid(f"{where}key", key, "expected a string")
     if len(key) > LONGEST_KEY:
         raise MlflowError(f"Metric name {truncated(key)} exceeds the maximum length of {LONGEST_KEY} characters")
-    if "value" not in fields:
-        raise MlflowError(f"Missing value for required parameter 'value' of metric {truncated(key)}.")
-    at = integer(fields.get("timestamp") or 0, "timestamp")
+    at = integer(fields["timestamp"], f"{where}timestamp")
     if not 0 <= at < END_OF_TIME_MS:
         raise MlflowError(
             f"Got invalid timestamp {at} for metric {truncated(key)}: expected milliseconds since the epoch"
         )
-    step = integer(fields.get("step") or 0, "step")
-    return LoggedPoint(key, number(fields["value"], "value"), max(step, -(2**63) + 1), at / 1000)
+    step = integer(fields.get("step") or 0, f"{where}step")
+    return LoggedPoint(key, number(fields["value"], f"{where}value"), max(step, -(2**63) + 1), at / 1000)
 
 
 def write_points(call: Call, run: Run, writer: RunWriter, points: Sequence[LoggedPoint]) -> None:

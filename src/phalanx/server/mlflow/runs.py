@@ -9,9 +9,10 @@ from phalanx.server import external_lifecycle
 from phalanx.server.labels import DELETED
 from phalanx.server.mlflow import replica_runs
 from phalanx.server.mlflow.calls import Call, call, next_token, now_ms, page
-from phalanx.server.mlflow.errors import MlflowError, truncated
+from phalanx.server.mlflow.errors import MlflowError, invalid
 from phalanx.server.mlflow.experiments import asked_for, by_id, own, parts, table, view_type
 from phalanx.server.mlflow.filters import conditions, sortings
+from phalanx.server.mlflow.run_names import generated_name
 from phalanx.server.mlflow.run_search import search as find_runs
 from phalanx.server.mlflow.run_writes import check_tags, note_labels
 from phalanx.server.mlflow.statuses import BY_NUMBER, ENDS, OURS
@@ -49,7 +50,7 @@ def make(call: Call, tags: dict[str, str]) -> Run:
     about = external_folder.Description(
         project=(mine or experiment).project,
         source="started by an MLflow client",
-        name=call.text("run_name", LONGEST_NAME, needed=False) or tags.get(NAME, "")[:LONGEST_NAME] or None,
+        name=call.text("run_name", LONGEST_NAME, needed=False) or tags.get(NAME, "")[:LONGEST_NAME] or generated_name(),
         description=tags.get(NOTE) or None,
         user=tags.get(USER) or call.text("user_id", 200, needed=False) or None,
     )
@@ -84,9 +85,7 @@ def status_of(call: Call) -> str | None:
         return None
     status = BY_NUMBER.get(found) if isinstance(found, int) else str(found)
     if status not in OURS:
-        raise MlflowError(
-            f"Invalid value {truncated(found)} for parameter 'status' supplied. Valid values are {sorted(OURS)}"
-        )
+        raise invalid("status", found, f"expected one of {sorted(OURS)}")
     return status
 
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from phalanx.server.mlflow.calls import Call, call
-from phalanx.server.mlflow.errors import MlflowError, not_found, truncated
+from phalanx.server.mlflow.errors import MlflowError, not_found
 from phalanx.server.mlflow.experiments import parts
 from phalanx.server.mlflow.logged_models import log_metrics
 from phalanx.server.mlflow.run_writes import (
@@ -61,9 +61,10 @@ def set_tag(call: Call) -> dict[str, Any]:
 def delete_tag(call: Call) -> dict[str, Any]:
     run, key = call.own_run(), call.text("key")
     with call.here.run_writers.of(run.id):
+        check_live(call, run)
         known = {**call.here.store.labels(run.id), **({NAME: run.name} if run.name else {})}
         if key not in {**known, **({NOTE: run.description} if run.description else {})}:
-            raise not_found(f"No tag with name: {truncated(key)} in run with id {run.id}")
+            raise not_found(f"No tag with name: {key[:100]} in run with id {run.id}")
         note_labels(call, run, {key: None})
     return {}
 
@@ -84,7 +85,7 @@ def log_batch(call: Call) -> dict[str, Any]:
         raise MlflowError(
             f"A batch logging request can contain at most {MOST_IN_ALL} metrics, params and tags together."
         )
-    points = [point_of(metric) for metric in metrics]
+    points = [point_of(metric, f"metrics[{place}].") for place, metric in enumerate(metrics)]
     given_params = params_of([call.of(fields) for fields in params])
     given_tags = check_tags({one.text("key"): one.text("value", 10**7, needed=False) for one in parts(call, "tags")})
     with call.here.run_writers.of(run.id) as writer:
@@ -103,7 +104,7 @@ def log_inputs(call: Call) -> dict[str, Any]:
     run = call.own_run()
     given = [call.of(fields) for fields in call.objects("datasets", 1000)]
     now = time.time()
-    events = [_dataset_event(one, now) for one in given]
+    events = [_dataset_event(one, now + place * 1e-6) for place, one in enumerate(given)]  # keeps their order
     with call.here.run_writers.of(run.id) as writer:
         check_live(call, run)
         if events:

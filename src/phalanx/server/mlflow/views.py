@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from phalanx.server.context import Context
 from phalanx.server.labels import DELETED, HIDDEN
@@ -51,7 +52,13 @@ def info_row(here: Context, run: Run, labels: Mapping[str, str]) -> dict[str, An
 
 def artifact_uri(here: Context, run: Run) -> str:
     location = here.experiments.of_project(run.project).location
-    return f"{location.rstrip('/')}/{run.id}/artifacts" if location else f"mlflow-artifacts:/{run.id}/artifacts"
+    if not location:
+        return f"mlflow-artifacts:/{run.id}/artifacts"
+    below = f"/{run.id}/artifacts"
+    if "://" not in location:
+        return location.rstrip("/") + below
+    parts = urlsplit(location)  # a query or fragment stays at the end
+    return parts._replace(path=parts.path.rstrip("/") + below).geturl()
 
 
 def tags(run: Run, labels: Mapping[str, str]) -> dict[str, str]:
@@ -83,13 +90,18 @@ def metric_row(name: str, summary: Summary) -> dict[str, Any]:
 
 def datasets(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     rows = []
-    for name, fact in facts.items():
+    for name, fact in sorted(facts.items(), key=_logged_at):
         info = fact.get("info") if name.startswith(DATASET) and isinstance(fact, dict) else None
         if isinstance(info, dict) and isinstance(info.get("mlflow"), dict):
             rows.append(info["mlflow"])
         elif isinstance(fact, dict) and name.startswith(DATASET):
             rows.append({"dataset": _plain_dataset(fact), "tags": []})
     return rows
+
+
+def _logged_at(fact: tuple[str, Any]) -> float:
+    at = fact[1].get("at") if isinstance(fact[1], dict) else None
+    return float(at) if isinstance(at, int | float) else 0.0
 
 
 def _plain_dataset(fact: Mapping[str, Any]) -> dict[str, Any]:
