@@ -26,6 +26,11 @@ ARTIFACTS = "artifacts"
 MODELS = "models"
 SERIES = "series"
 
+# In the folder of a group, in addition
+GROUP = "group.json"
+JOURNAL = "journal"
+REQUESTS = "requests"
+
 # In `job`
 AGENT_ARCHIVE = "agent.pyz"
 CLIENT_ARCHIVE = "tracking.zip"

@@ -13,7 +13,7 @@ import pytest
 
 from phalanx.backends.local import runner
 from phalanx.home import attempts
-from phalanx.scheduler.capacity import NOTHING, Capacity
+from phalanx.backends.local.capacity import NOTHING, Capacity
 from phalanx.store import StatusChange
 from phalanx.store.statuses import Status
 from tests.scheduler.working import Works, alive

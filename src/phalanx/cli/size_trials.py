@@ -33,7 +33,7 @@ from phalanx.insight.sizing_report import SizingReport, speed_words
 from phalanx.insight.throughput import choose, measure
 from phalanx.plan.document import document as encoded
 from phalanx.plan.framework_checks import load
-from phalanx.scheduler.capacity import excess, requested_by, this_machine
+from phalanx.backends.local.capacity import excess, requested_by, this_machine
 from phalanx.scheduler.runner import TURN_S, SchedulerRunner
 from phalanx.spec import Kind, quantities
 from phalanx.spec.model import thaw

@@ -19,7 +19,7 @@ from phalanx.insight import autopsy
 from phalanx.insight.autopsy import FirstFailure
 from phalanx.insight.stalls import is_stuck, silent_s
 from phalanx.naming import is_helper
-from phalanx.scheduler.capacity import Capacity, requested_by
+from phalanx.backends.local.capacity import Capacity, requested_by
 from phalanx.scheduler.executors import Executor
 from phalanx.store import Run, StatusChange, Store
 from phalanx.store.statuses import Status

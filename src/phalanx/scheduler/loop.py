@@ -27,7 +27,7 @@ from phalanx.home.run_tokens import server_environment
 from phalanx.ingest.adoption import adopt_all
 from phalanx.scheduler import active_runs, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
-from phalanx.scheduler.capacity import NOTHING, Capacity, allocate, excess, this_machine
+from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executor, Executors
 from phalanx.scheduler.ledger import Ledger, RunUnreadable

@@ -12,7 +12,7 @@ from phalanx.backends.contract import NO_OPTIONS, Review
 from phalanx.errors import CallError, Location, Note, SpecError, SpecErrors
 from phalanx.plan import Plan
 from phalanx.plan.document import document
-from phalanx.scheduler.capacity import excess, requested_by, this_machine
+from phalanx.backends.local.capacity import excess, requested_by, this_machine
 from phalanx.sites.findings import SiteFinding
 from phalanx.spec import Kind, Spec
 from phalanx.spec.tree import Node
@@ -66,8 +66,8 @@ def check_text(field: str, text: str, *categories: str) -> None:
 def check_runnable(home: Path, submission: Submission) -> None:
     """Check that the submission can run, and that its engine accepts jobs now. CallError."""
     loaded, backend = submission.spec, submission.backend
-    if loaded.kind in (Kind.GROUP, Kind.PIPELINE):
-        raise CallError(f"`run` cannot start a {loaded.kind} yet; `phalanx plan` shows its first run")
+    if loaded.kind is Kind.PIPELINE:
+        raise CallError("`run` cannot start a pipeline yet; `phalanx plan` shows its runs")
     if not submission.is_local and backend not in backends.names():
         known = ", ".join(backends.names())
         raise CallError(f"runs cannot start on `{backend}`: --on accepts {known}")

@@ -15,7 +15,7 @@ from phalanx.cli.workspace.base import open_workspace
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.activity import ActivitySnapshot, ReplicaActivity, RunActivity
-    from phalanx.scheduler.capacity import Capacity
+    from phalanx.backends.local.capacity import Capacity
     from phalanx.store import ReplicaRecord
 
 REDRAW_THERE_S = 3.0  # slower, because each replica on a server takes one request
