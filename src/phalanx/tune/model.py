@@ -21,7 +21,7 @@ class Metric(NamedTuple):
     maximize: bool = True
 
 
-class Condition(NamedTuple):
+class StoppingRule(NamedTuple):
     """One entry of `early_stopping`. `value`: ends the search when a trial reaches it. `policy` (median, average,
     truncation): stops single trials, looked at every `interval` steps; `percent` of the trials go on truncation."""
 
@@ -43,22 +43,20 @@ class SearchSettings(NamedTuple):
     seed: int | str = 0
     n: int | None = None
     metric: Metric | None = None
-    early_stopping: tuple[Condition, ...] = ()
+    early_stopping: tuple[StoppingRule, ...] = ()
     max_failed: int | None = None
 
     @property
     def watched(self) -> tuple[str, ...]:
         """Names of metrics whose values the search wants as they arrive, as `Measured`."""
-        return tuple(dict.fromkeys(condition.metric.name for condition in self.early_stopping))
+        return tuple(dict.fromkeys(rule.metric.name for rule in self.early_stopping))
 
     def as_json(self) -> dict[str, Any]:
         return {
             **{name: plain(getattr(self, name)) for name in ("algorithm", "options", "seed", "n", "max_failed")},
             "dimensions": [plain(dimension._asdict()) for dimension in self.dimensions],
             "metric": None if self.metric is None else self.metric._asdict(),
-            "early_stopping": [
-                {**condition._asdict(), "metric": condition.metric._asdict()} for condition in self.early_stopping
-            ],
+            "early_stopping": [{**rule._asdict(), "metric": rule.metric._asdict()} for rule in self.early_stopping],
         }
 
     @classmethod
@@ -72,7 +70,7 @@ class SearchSettings(NamedTuple):
             seed=found["seed"],
             n=found["n"],
             metric=None if found["metric"] is None else Metric(**found["metric"]),
-            early_stopping=tuple(Condition(**entry) for entry in early),
+            early_stopping=tuple(StoppingRule(**entry) for entry in early),
             max_failed=found["max_failed"],
         )
 
