@@ -38,10 +38,10 @@ ALLOWED: dict[str, set[str]] = {
     "uploads": set(),
     "agent": {*FILES_OF_RUNS, "ends", "frames", "naming", "placeholders", "spool", "stored_plan", "uploads"},
     "tracking": {*FILES_OF_RUNS, "ends", "spool", "placeholders", "uploads"},
-    "spec": {"errors"},
+    "spec": {"tune", "errors"},
     "plan": {"spec", "errors", "naming", "placeholders"},
     "sites": {"plan", "spec", "errors", "naming"},
-    "tune": {"spec", "errors"},
+    "tune": set(),
     "store": {*FILES_OF_RUNS, "spool", "stored_plan", "errors", "extras", "naming"},
     "logs": {*FILES_OF_RUNS, "ends", "spool", "stored_plan", "errors", "naming"},
     "formats": {*FILES_OF_RUNS, "spool", "errors"},
@@ -93,7 +93,7 @@ NEVER = {"server": {"cli", "client", "exchange", "formats"}}
 # Standard library only, Python 3.8+.
 PORTABLE = (
     *FILES_OF_RUNS,
-    *("ends", "naming", "placeholders", "spool", "stored_plan", "frames", "uploads", "agent", "tracking"),
+    *("ends", "naming", "placeholders", "spool", "stored_plan", "frames", "uploads", "agent", "tracking", "tune"),
 )
 # Inside a package: each group may import those before it, not those after.
 LAYERS = {

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from phalanx.spec.matrix import FORMS, MAX_VALUES, first_values
-from phalanx.spec.model import Dimension, Search
+from phalanx.spec.model import Search
+from phalanx.tune.space import Dimension
 from tests.spec.helpers import (
     GROUP,
     assert_quickly_refused,

@@ -9,12 +9,13 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from phalanx.spec.model import Dimension, Search, freeze
+from phalanx.spec.model import Search, freeze
 from phalanx.spec.quantities import count, is_finite
 from phalanx.spec.shapes import INVALID
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.tree import Diagnostics, Node
 from phalanx.spec.yaml_reader import describe
+from phalanx.tune.space import Dimension
 
 MAX_VALUES = 100_000
 HIGHEST_POWER = 700  # of e, within the floating-point range

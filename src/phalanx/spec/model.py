@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from phalanx.errors import Location, Note
 from phalanx.spec.scalars import plain_scalar
+from phalanx.tune.space import Dimension
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
@@ -214,20 +215,6 @@ class Variable(NamedTuple):
     is_list: bool = False
     is_flag: bool = False
     options: tuple[Any, ...] | None = None
-
-
-class Dimension(NamedTuple):
-    """One entry of a matrix: a finite list of values, or a distribution."""
-
-    name: str
-    kind: str
-    values: tuple[Any, ...] | None = None
-    weights: tuple[float, ...] | None = None
-    arguments: Mapping[str, float] = EMPTY
-
-    @property
-    def is_distribution(self) -> bool:
-        return self.values is None or self.weights is not None
 
 
 class Search(NamedTuple):
