@@ -65,12 +65,12 @@ ALLOWED: dict[str, set[str]] = {
     },
     "scheduler": {
         *FILES_OF_RUNS,
-        *("backends", "ingest", "registry", "artifacts", "insight", "home", "store"),
+        *("submission", "tune", "backends", "ingest", "registry", "artifacts", "insight", "home", "store"),
         *("agent", "tracking", "ends", "naming", "stored_plan", "errors"),
     },
     "submission": {
         *FILES_OF_RUNS,
-        *("scheduler", "backends", "sites", "plan", "spec", "artifacts", "registry", "ingest", "home", "store"),
+        *("backends", "sites", "plan", "spec", "tune", "artifacts", "registry", "ingest", "home", "store"),
         *("insight", "agent", "tracking", "placeholders", "stored_plan", "errors"),
     },
     "client": {

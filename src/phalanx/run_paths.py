@@ -68,6 +68,11 @@ def attempt_folder(replica: str, attempt: int | str) -> str:
     return f"{REPLICAS}/{replica}/{attempt_name(attempt)}"
 
 
+def earlier_outputs(attempt: int) -> str:
+    """The outputs up to an attempt after which a trial started over."""
+    return f"{OUTPUTS}-{attempt_name(attempt)}"
+
+
 ATTEMPT_FOLDERS = attempt_folder("*", "*")  # a glob pattern
 
 

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import SubprocessError
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from phalanx import run_paths
 from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, Observation
 from phalanx.backends.local import runner
+from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
 from phalanx.ends import Cause
 from phalanx.errors import CallError, SystemFault
 from phalanx.home import attempts
@@ -27,7 +28,6 @@ from phalanx.home.run_tokens import server_environment
 from phalanx.ingest.adoption import adopt_all
 from phalanx.scheduler import active_runs, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
-from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executor, Executors
 from phalanx.scheduler.ledger import Ledger, RunUnreadable
@@ -38,17 +38,30 @@ from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
+if TYPE_CHECKING:
+    from phalanx.scheduler.groups import Groups
+
 ADOPT_S = 1.0  # how often to look for folders without rows, if there are new folders
 GRACE_S = 10.0
 ENDING_LOOK_S = 0.3  # how often to look at a remote run that was asked to end
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
+GROUP = "group"
 QUEUED = "status:created|resuming|warning"
 STARTED = "status:building|scheduled|starting|running|unknown"
+IS_RUN = f"kind:~{GROUP}"  # a group is a row of its own beside its runs
 IS_LOCAL, IS_ELSEWHERE = f"backend:{'|'.join(LOCAL_BACKENDS)}", f"backend:~{'|'.join(LOCAL_BACKENDS)}"
 UNFINISHED = f"{QUEUED}|{STARTED.partition(':')[2]}"
-OURS = f"{UNFINISHED}, backend:~{OUTSIDE}"  # without runs that are only tracked: no scheduler has to wait for them
+GROUPS = f"kind:{GROUP}, {UNFINISHED}"
 Answer = TypeVar("Answer")
+
+
+def has_work(store: Store) -> bool:
+    """Whether a scheduler has anything to wait for: not runs that are only tracked, nor groups that are paused."""
+    return bool(
+        store.count(f"{UNFINISHED}, {IS_RUN}, backend:~{OUTSIDE}")
+        or store.count(f"kind:{GROUP}, status:created|resuming|running")
+    )
 
 
 class Scheduler(Ledger):
@@ -61,6 +74,7 @@ class Scheduler(Ledger):
         self.look_at = float("-inf")
         self.trouble = ""  # the last error, for the log
         self.executors = Executors(home)
+        self.groups: Groups | None = None
         home.reserve_disk()
         home.tidy()
 
@@ -73,7 +87,7 @@ class Scheduler(Ledger):
         self._adopt()
         for run_id in self.home.asked_to_stop():
             self._apply_stop(run_id)
-        self.started = self.store.runs(STARTED, sort="created_at", limit=None)
+        self.started = self.store.runs(f"{STARTED}, {IS_RUN}", sort="created_at", limit=None)
         watched = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
         self.executors.poll(watched, self.is_over)
         used = NOTHING
@@ -81,8 +95,9 @@ class Scheduler(Ledger):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
-        waiting, elsewhere = (self.store.count(f"{QUEUED}, {where}") for where in (IS_LOCAL, IS_ELSEWHERE))
-        unfinished = len(self.started) + waiting + elsewhere
+        groups = self._reconcile_groups()
+        waiting, elsewhere = (self.store.count(f"{QUEUED}, {IS_RUN}, {where}") for where in (IS_LOCAL, IS_ELSEWHERE))
+        unfinished = len(self.started) + waiting + elsewhere + groups
         for run in _head(self.store, IS_LOCAL, waiting, PAGE):
             taken = self._guarded(lambda run: self._place(run, used), run, None)  # noqa: B023 - called at once
             if taken is None:
@@ -137,6 +152,20 @@ class Scheduler(Ledger):
             self.finish(run, Status.FAILED, str(fault))
             return None
 
+    # groups ------------------------------------------------------------------------------------------------------
+
+    def _reconcile_groups(self) -> int:
+        """Make new trials before the queue is read. Returns the number of unfinished groups."""
+        found = self.store.runs(GROUPS, sort="created_at", limit=None)
+        if found and self.groups is None:
+            from phalanx.scheduler.groups import Groups  # which reads files of users: slow to import
+
+            self.groups = Groups(self)
+        for group in found:
+            assert self.groups is not None
+            self._guarded(self.groups.reconcile, group, None)
+        return len(found)
+
     # starting ----------------------------------------------------------------------------------------------------
 
     def _apply_stop(self, run_id: str) -> None:
@@ -147,6 +176,8 @@ class Scheduler(Ledger):
             if not self.home.run(run_id).path.exists():
                 self.home.forget_stop(run_id)
             return
+        if run.kind == GROUP and not run.is_done:
+            return  # it stops its trials first
         reason = self.home.run(run_id).stop_reason()
         if reason is not None and run.status in (Status.CREATED, Status.RESUMING, Status.WARNING):
             found = self._guarded(self._up_to_date, run, None)
@@ -384,5 +415,5 @@ def _working_folder(home: Home, run: Run) -> Path:
 def _head(store: Store, where: str, waiting: int, page: int) -> list[Run]:
     """The next queued runs. The store sorts by priority, newest first among equals, so this is its end, reversed. Reads
     two pages, for runs that were added since the count."""
-    query, first = f"{QUEUED}, {where}", max(0, waiting - page)
+    query, first = f"{QUEUED}, {IS_RUN}, {where}", max(0, waiting - page)
     return store.runs(query, sort="priority", limit=2 * page, offset=first)[::-1]

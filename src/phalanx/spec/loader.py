@@ -358,6 +358,8 @@ def _search(root: Node, findings: Diagnostics) -> Search | None:
         n_experiments=settings.get("n_experiments"),
         settings=settings,
         early_stopping=values.get("early_stopping", ()),
+        metric=settings.get("metric") or values.get("metric"),
+        max_failed=values.get("max_failed"),
     )
 
 

@@ -227,6 +227,8 @@ class Search(NamedTuple):
     n_experiments: int | None = None
     settings: Mapping[str, Any] = EMPTY
     early_stopping: tuple[Mapping[str, Any], ...] = ()
+    metric: Mapping[str, Any] | None = None
+    max_failed: int | None = None
 
     @property
     def size(self) -> int | None:

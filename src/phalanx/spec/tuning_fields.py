@@ -15,6 +15,12 @@ METRIC = RecordShape(
         "optimization": Field(
             TextShape(choices=("maximize", "minimize")), "Whether higher or lower is better. Default: maximize."
         ),
+        "value": Field(TextShape(choices=("last", "best")), "Which value of a run counts. Default: last."),
+        "step": Field(Number(low=0, whole=True), "Take the value at this step, or the last one before it."),
+        "ranks": Field(
+            TextShape(choices=("first", "mean", "max", "min")),
+            "The value of several ranks: that of the first rank that logs it (the default), or their mean, max or min.",
+        ),
     },
     frozen_map,
     hint="write `metric: {name: loss, optimization: minimize}`",
@@ -121,7 +127,9 @@ HPTUNING = RecordShape(
         "concurrency": Field(Number(low=0, whole=True), "Number of concurrent runs. Default: 1."),
         "seed": Field(Number(whole=True), "The random seed."),
         **{name: Field(record, f"Search by {name}.") for name, record in ALGORITHMS.items()},
+        "metric": Field(METRIC, "The metric to rank runs by, for searches that do not compare runs themselves."),
         "early_stopping": Field(ListOf(EARLY_STOPPING), "Conditions that stop the search."),
+        "max_failed": Field(Number(low=0, whole=True), "End the group when more runs than this have failed."),
     },
     dict,
     elsewhere={"n_experiments": "write it below `random_search` or `grid_search`"},

@@ -9,10 +9,10 @@ from unicodedata import category
 
 from phalanx import backends
 from phalanx.backends.contract import NO_OPTIONS, Review
+from phalanx.backends.local.capacity import excess, requested_by, this_machine
 from phalanx.errors import CallError, Location, Note, SpecError, SpecErrors
 from phalanx.plan import Plan
 from phalanx.plan.document import document
-from phalanx.backends.local.capacity import excess, requested_by, this_machine
 from phalanx.sites.findings import SiteFinding
 from phalanx.spec import Kind, Spec
 from phalanx.spec.tree import Node

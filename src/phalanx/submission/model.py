@@ -19,6 +19,7 @@ from phalanx.store import Run
 GROUP_ID, TRIAL = "PHALANX_GROUP_ID", "PHALANX_TRIAL"
 TRIAL_RUNG, TRIAL_RESOURCE = "PHALANX_TRIAL_RUNG", "PHALANX_TRIAL_RESOURCE"
 
+
 @dataclass(frozen=True, slots=True)
 class CodeSource:
     """Where the code of a run comes from. Without `folder` and `put` a run starts in an empty folder."""

@@ -71,10 +71,11 @@ def make_plan(submission: Submission, run_id: str) -> Plan:
     return made if submission.timeout_s is None else replace(made, timeout_s=submission.timeout_s)
 
 
-def create(home: Home, store: Store, prepared: PreparedRun) -> Run:
-    """Write the folder of the run or group, then its row. Raises CallError if the folder cannot be written."""
+def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None = None) -> Run:
+    """Write the folder of the run or group, then its row; `outputs` are copied into it. Raises CallError if the folder
+    cannot be written."""
     submission, run, job = prepared.submission, prepared.run, prepared.job
-    code, outputs, is_group = _code(submission), None, submission.spec.kind is Kind.GROUP
+    code, is_group = _code(submission), submission.spec.kind is Kind.GROUP
     if submission.origin is not None and submission.origin.outputs is not None:
         outputs = submission.origin.outputs
         restore(home, submission.origin.run_id)

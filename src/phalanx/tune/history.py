@@ -23,6 +23,7 @@ from phalanx.tune.model import (
     Measured,
     Promote,
     Reported,
+    Rerun,
     Stop,
     Stopped,
 )
@@ -180,6 +181,15 @@ class History:
             trial.stop = True
             trial.cause = made.why
 
+    def _rerun(self, event: Rerun) -> None:
+        trial = self.trials[event.trial]
+        if trial.state in (FAILED, STOPPED):
+            self.counts[trial.state] -= 1
+            self.counts[RUNNING] += 1
+            self.running[trial.number] = trial
+            trial.state, trial.stop, trial.cause = RUNNING, False, ""
+            self.finish = None
+
     def _added(self, event: Added) -> None:
         self.open_points.append(event.params)
         self.finish = None
@@ -209,6 +219,7 @@ _FOLD: dict[type, Any] = {
     Measured: History._measured,
     Added: History._added,
     Changed: History._changed,
+    Rerun: History._rerun,
 }
 
 

@@ -150,7 +150,14 @@ class Changed(NamedTuple):
     n: int
 
 
-Event = Union[Reported, Failed, Invalid, Stopped, Measured, Added, Changed]
+class Rerun(NamedTuple):
+    """A trial that failed or was stopped runs its rung again, because a user resumed the search."""
+
+    trial: int
+    why: str = ""
+
+
+Event = Union[Reported, Failed, Invalid, Stopped, Measured, Added, Changed, Rerun]
 
 
 # Actions: decisions, recorded in the same journal before they are carried out
@@ -203,7 +210,7 @@ SearchAction = Union[Create, Promote, Stop, Finish]
 Entry = Union[Event, SearchAction]
 _KINDS: dict[str, Any] = {
     kind.__name__.lower(): kind
-    for kind in (Reported, Failed, Invalid, Stopped, Measured, Added, Changed, Create, Promote, Stop, Finish)
+    for kind in (Reported, Failed, Invalid, Stopped, Measured, Added, Changed, Rerun, Create, Promote, Stop, Finish)
 }
 _NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 

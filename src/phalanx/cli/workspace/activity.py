@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from phalanx import run_paths
 
 if TYPE_CHECKING:
+    from phalanx.backends.local.capacity import Capacity
     from phalanx.client import Client
     from phalanx.home.home import Home
-    from phalanx.backends.local.capacity import Capacity
     from phalanx.store import ReplicaRecord, Run, Store
 
 QUEUED = ("created", "resuming", "warning")
@@ -91,8 +91,8 @@ def _use_of(home: Home, replica: ReplicaRecord) -> ReplicaActivity | None:
 def server_activity(client: Client) -> ActivitySnapshot:
     """The same for a server. Only the first runs and replicas are examined, because each takes one request."""
     from phalanx.backends.contract import LOCAL_BACKENDS
-    from phalanx.client.rows import run_of
     from phalanx.backends.local.capacity import NOTHING, Capacity
+    from phalanx.client.rows import run_of
 
     machine = client.machine()
     room = Capacity(float(machine["cpus"]), float(machine["memory_mib"]), len(machine["gpus"]))
