@@ -6,12 +6,14 @@ Standard library only, Python 3.8+.
 
 from __future__ import annotations
 
-import json
 import math
+from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from phalanx.tune.curves import Curves
 from phalanx.tune.model import (
     Added,
     Changed,
@@ -27,25 +29,19 @@ from phalanx.tune.model import (
     Stop,
     Stopped,
 )
+from phalanx.tune.space import point_key
 
-RUNNING, REPORTED, FAILED, INVALID, STOPPED = "running", "reported", "failed", "invalid", "stopped"
+RUNNING, REPORTED, FAILED, INVALID, STOPPED = STATES = ("running", "reported", "failed", "invalid", "stopped")
 
 
 class SearchTrial:
-    """One trial as the search sees it. `values`: the reported value of each rung (None: the metric is missing)."""
+    """One trial as the search sees it. `values`: the reported value of each rung (None: the metric is missing).
+    `cause`: why it failed, is invalid or was stopped. `is_stopping`: a `Stop` is recorded, its end is not. `ended`:
+    number of the entry that ended its last attempt."""
 
     __slots__ = (
-        "added",
-        "bracket",
-        "cause",
-        "number",
-        "params",
-        "resource",
-        "rung",
-        "source",
-        "state",
-        "stop",
-        "values",
+        *("number", "params", "bracket", "rung", "resource", "source", "added"),
+        *("state", "values", "cause", "is_stopping", "ended"),
     )
 
     def __init__(self, made: Create) -> None:
@@ -54,12 +50,13 @@ class SearchTrial:
         self.bracket = made.bracket
         self.rung = made.rung
         self.resource = made.resource
-        self.added = made.added
         self.source = made.source
+        self.added = made.added
         self.state = RUNNING
         self.values: dict[int, float | None] = {}
-        self.cause = ""  # why it failed, is invalid or was stopped
-        self.stop = False  # a `Stop` is recorded; `Stopped` is to follow
+        self.cause = ""
+        self.is_stopping = False
+        self.ended = -1
 
     @property
     def value(self) -> float | None:
@@ -70,116 +67,202 @@ class SearchTrial:
         return f"SearchTrial({self.number}, {self.state}, rung {self.rung}, {self.values}, {self.params})"
 
 
+class Rung:
+    """All trials that ran at one rung of one bracket. `counts`: how their attempts at this rung ended."""
+
+    def __init__(self) -> None:
+        self.members: list[SearchTrial] = []
+        self.counts: dict[str, int] = dict.fromkeys(STATES, 0)
+        self._results: list[tuple[float, int]] = []  # of those with a finite value, in the order of reports
+        self._rankings: dict[bool, list[tuple[float, int]]] = {}
+
+    def add_result(self, value: float, number: int) -> None:
+        self._results.append((value, number))
+        for maximize, ranking in self._rankings.items():
+            insort(ranking, (-value if maximize else value, number))
+
+    def ranking(self, maximize: bool) -> list[tuple[float, int]]:
+        """Loss and number of each trial that has a value, best first; the older one if they are equal."""
+        if maximize not in self._rankings:
+            sign = -1 if maximize else 1
+            self._rankings[maximize] = sorted((sign * value, number) for value, number in self._results)
+        return self._rankings[maximize]
+
+    @property
+    def n_ranked(self) -> int:
+        """Trials that take part in a ranking: also those that failed, which are its last."""
+        return self.counts[REPORTED] + self.counts[FAILED] + self.counts[STOPPED]
+
+
 class History:
     """What is recorded so far. A repeated report of the same end is ignored: each rank may report."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.trials: list[SearchTrial] = []
         self.running: dict[int, SearchTrial] = {}
-        self.counts: dict[str, int] = dict.fromkeys((RUNNING, REPORTED, FAILED, INVALID, STOPPED), 0)
-        self.members: dict[tuple[int, int], list[SearchTrial]] = {}  # all that ever ran at a bracket's rung, in order
-        self.points: set[str] = set()  # of all trials
+        self.counts: dict[str, int] = dict.fromkeys(STATES, 0)  # of all trials
+        self.own: dict[str, int] = dict.fromkeys(STATES, 0)  # of those that no user added
+        self.rungs: dict[tuple[int, int], Rung] = {}  # by bracket and rung
         self.open_points: deque[Mapping[str, Any]] = deque()  # added by a user, not yet created
-        self.n_added = 0  # trials that answer an `Added`
-        self.n_added_invalid = 0
         self.n: int | None = None  # of the last `Changed`
         self.finish: Finish | None = None
-        self.measured: dict[str, dict[int, list[tuple[int, float]]]] = {}  # metric -> trial -> its steps in order
-        self.extremes: dict[str, tuple[float, int, float, int]] = {}  # metric -> lowest, its trial, highest, its trial
+        self.curves = Curves()
         self.length = 0  # entries recorded
+        self.view: object = None  # what decisions keep from one to the next; follows from the settings alone
+        self._points: dict[tuple[str, ...], set[str]] = {}
+        self._undo: list[Callable[[], None]] | None = None
         for entry in entries:
             self.record(entry)
 
     def record(self, entry: Entry) -> None:
+        """Fold the next entry of the journal."""
         self.length += 1
         _FOLD[type(entry)](self, entry)
 
+    @contextmanager
+    def draft(self) -> Iterator[None]:
+        """Actions recorded inside are taken back at the end: to decide several that depend on each other."""
+        self._undo = []
+        length, finish = self.length, self.finish
+        try:
+            yield
+        finally:
+            for undo in reversed(self._undo):
+                undo()
+            self._undo = None
+            self.length, self.finish = length, finish
+
+    def rung(self, bracket: int, number: int) -> Rung:
+        found = self.rungs.get((bracket, number))
+        if found is None:
+            found = self.rungs[bracket, number] = Rung()
+        return found
+
+    def points(self, names: tuple[str, ...]) -> set[str]:
+        """The keys of all points so far, by the dimensions of these names."""
+        if names not in self._points:
+            self._points[names] = {point_key(trial.params, names) for trial in self.trials}
+        return self._points[names]
+
     def _create(self, made: Create) -> None:
         if made.trial < len(self.trials):
-            return  # already carried out
+            return  # recorded twice
         if made.trial > len(self.trials):
             raise ValueError(f"trial {made.trial} is recorded before trial {len(self.trials)}")
         trial = SearchTrial(made)
         self.trials.append(trial)
-        self.points.add(point_key(trial.params))
-        if made.added:
-            self.n_added += 1
-            if self.open_points:
-                self.open_points.popleft()
+        new = [
+            (keys, key) for names, keys in self._points.items() if (key := point_key(made.params, names)) not in keys
+        ]
+        for keys, key in new:
+            keys.add(key)
+        point = self.open_points.popleft() if made.added and self.open_points else None
         self._start(trial)
+        if self._undo is not None:
+
+            def undo() -> None:
+                self._unstart(trial)
+                self.trials.pop()
+                for keys, key in new:
+                    keys.discard(key)
+                if point is not None:
+                    self.open_points.appendleft(point)
+
+            self._undo.append(undo)
 
     def _promote(self, made: Promote) -> None:
         trial = self.trials[made.trial]
         if trial.state != REPORTED or made.rung != trial.rung + 1:
-            return
-        self.counts[REPORTED] -= 1
-        trial.rung, trial.resource = made.rung, made.resource
-        if made.params:
-            trial.params.update(made.params)
-        if made.source is not None:
-            trial.source = made.source
+            return  # recorded twice
+        before = (trial.params, trial.rung, trial.resource, trial.source)
+        self._count(trial, -1)
+        trial.params = {**trial.params, **made.params}
+        trial.rung, trial.resource, trial.source = made.rung, made.resource, made.source
         self._start(trial)
+        if self._undo is not None:
+
+            def undo() -> None:
+                self._unstart(trial)
+                trial.params, trial.rung, trial.resource, trial.source = before
+                trial.state = REPORTED
+                self._count(trial, 1)
+
+            self._undo.append(undo)
+
+    def _count(self, trial: SearchTrial, by: int) -> None:
+        self.counts[trial.state] += by
+        if not trial.added:
+            self.own[trial.state] += by
 
     def _start(self, trial: SearchTrial) -> None:
         trial.state = RUNNING
-        self.counts[RUNNING] += 1
+        self._count(trial, 1)
         self.running[trial.number] = trial
-        self.members.setdefault((trial.bracket, trial.rung), []).append(trial)
+        rung = self.rung(trial.bracket, trial.rung)
+        rung.members.append(trial)
+        rung.counts[RUNNING] += 1
 
-    def _end(self, number: int, rung: int | None, state: str) -> SearchTrial | None:
+    def _unstart(self, trial: SearchTrial) -> None:
+        rung = self.rung(trial.bracket, trial.rung)
+        rung.counts[RUNNING] -= 1
+        rung.members.pop()
+        del self.running[trial.number]
+        self._count(trial, -1)
+
+    def _end(self, number: int, rung: int | None, state: str, cause: str = "") -> SearchTrial | None:
+        """The trial that this ends; None if it has no such attempt under way."""
         trial = self.running.get(number)
         if trial is None or (rung is not None and rung != trial.rung):
             return None
+        if trial.is_stopping and state == REPORTED:
+            state = STOPPED  # it ended well just before it was stopped: the decision stands
         del self.running[number]
-        self.counts[RUNNING] -= 1
-        self.counts[state] += 1
-        trial.state = state
+        self._count(trial, -1)
+        trial.state, trial.ended = state, self.length
+        trial.cause = trial.cause or cause
+        trial.is_stopping = False
+        self._count(trial, 1)
+        counts = self.rung(trial.bracket, trial.rung).counts
+        counts[RUNNING] -= 1
+        counts[state] += 1
         return trial
 
     def _reported(self, event: Reported) -> None:
-        trial = self._end(event.trial, event.rung, STOPPED if self._is_stopped(event.trial) else REPORTED)
-        if trial is not None:
-            trial.values[trial.rung] = event.value
-
-    def _is_stopped(self, number: int) -> bool:
-        """A trial that ends well after its `Stop` was recorded stays stopped: the decision stands."""
-        return number in self.running and self.running[number].stop
+        trial = self._end(event.trial, event.rung, REPORTED)
+        if trial is None:
+            return
+        trial.values[trial.rung] = event.value
+        if event.value is not None:
+            self.curves.note(event.trial, event.value)
+        if trial.state == REPORTED and event.value is not None and math.isfinite(event.value):
+            self.rung(trial.bracket, trial.rung).add_result(event.value, trial.number)
 
     def _failed(self, event: Failed) -> None:
-        trial = self._end(event.trial, event.rung, FAILED)
-        if trial is not None:
-            trial.cause = event.cause
+        self._end(event.trial, event.rung, FAILED, event.cause)
 
     def _invalid(self, event: Invalid) -> None:
-        trial = self._end(event.trial, None, INVALID)
-        if trial is not None:
-            trial.cause = event.why
-            self.n_added_invalid += trial.added
+        self._end(event.trial, None, INVALID, event.why)
 
     def _stopped(self, event: Stopped) -> None:
         trial = self._end(event.trial, event.rung, STOPPED)
         if trial is not None and event.value is not None:
             trial.values[trial.rung] = event.value
+            self.curves.note(event.trial, event.value)
 
     def _measured(self, event: Measured) -> None:
-        curve = self.measured.setdefault(event.metric, {}).setdefault(event.trial, [])
-        if curve and event.step <= curve[-1][0]:
-            return  # logged again after a restart
-        curve.append((event.step, event.value))
-        if math.isnan(event.value):
-            return
-        low, lowest, high, highest = self.extremes.get(event.metric, (math.inf, -1, -math.inf, -1))
-        if event.value < low:
-            low, lowest = event.value, event.trial
-        if event.value > high:
-            high, highest = event.value, event.trial
-        self.extremes[event.metric] = (low, lowest, high, highest)
+        self.curves.add(event.metric, event.trial, event.step, event.value)
 
     def _stop(self, made: Stop) -> None:
         trial = self.running.get(made.trial)
-        if trial is not None:
-            trial.stop = True
-            trial.cause = made.why
+        if trial is None or trial.is_stopping:
+            return
+        trial.is_stopping, trial.cause = True, made.why
+        if self._undo is not None:
+
+            def undo() -> None:
+                trial.is_stopping, trial.cause = False, ""
+
+            self._undo.append(undo)
 
     def _rerun(self, event: Rerun) -> None:
         trial = self.trials[event.trial]
@@ -201,13 +284,8 @@ class History:
     def _finish(self, made: Finish) -> None:
         self.finish = made
 
-    @property
-    def n_counted(self) -> int:
-        """Trials that count towards `n`: all but invalid ones and those that a user added."""
-        return len(self.trials) - self.counts[INVALID] - self.n_added + self.n_added_invalid
 
-
-_FOLD: dict[type, Any] = {
+_FOLD: dict[type, Callable[[History, Any], None]] = {
     Create: History._create,
     Promote: History._promote,
     Stop: History._stop,
@@ -221,8 +299,3 @@ _FOLD: dict[type, Any] = {
     Changed: History._changed,
     Rerun: History._rerun,
 }
-
-
-def point_key(params: Mapping[str, Any]) -> str:
-    """A text that two equal points share, whatever the order of their names."""
-    return json.dumps(dict(params), sort_keys=True, default=str)
