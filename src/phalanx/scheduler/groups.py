@@ -176,7 +176,7 @@ class ActiveGroup:
         again = [
             trial
             for trial in self.state.history.trials
-            if trial.state == FAILED or (trial.state == STOPPED and not trial.stop)
+            if trial.state == FAILED or (trial.state == STOPPED and not trial.cause)  # a stop of the search has a cause
         ]
         why = "the group was resumed"
         reruns = (
@@ -281,7 +281,7 @@ class ActiveGroup:
     def _carry_out(self) -> None:
         """Start the recorded attempts that are not started yet, and stop trials that are to be stopped."""
         for number, trial in list(self.state.running.items()):
-            if trial.stop:
+            if trial.is_stopping:
                 self._stop_trial(number, trial.cause)
             elif number not in self.started and self.state.paused is None:
                 try:

@@ -266,12 +266,16 @@ class History:
 
     def _rerun(self, event: Rerun) -> None:
         trial = self.trials[event.trial]
-        if trial.state in (FAILED, STOPPED):
-            self.counts[trial.state] -= 1
-            self.counts[RUNNING] += 1
-            self.running[trial.number] = trial
-            trial.state, trial.stop, trial.cause = RUNNING, False, ""
-            self.finish = None
+        if trial.state not in (FAILED, STOPPED):
+            return  # recorded twice
+        self._count(trial, -1)
+        counts = self.rung(trial.bracket, trial.rung).counts
+        counts[trial.state] -= 1
+        counts[RUNNING] += 1
+        trial.state, trial.cause = RUNNING, ""
+        self._count(trial, 1)
+        self.running[trial.number] = trial
+        self.finish = None
 
     def _added(self, event: Added) -> None:
         self.open_points.append(event.params)
