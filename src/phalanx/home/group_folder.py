@@ -34,7 +34,7 @@ class GroupFolder(RunFolder):
 
     def records(self) -> list[Record]:
         """The journal up to its last whole record. Raises CallError if one before that is damaged."""
-        return Journal(self.journal_file).read()
+        return SearchJournal(self.journal_file).read()
 
     def ask(self, what: str, **fields: Any) -> None:
         """Leave a request for the scheduler. Raises OSError."""
@@ -57,7 +57,7 @@ class GroupFolder(RunFolder):
         (self.path / run_paths.REQUESTS / name).unlink(missing_ok=True)
 
 
-class Journal:
+class SearchJournal:
     """Numbered records. `read` first, then `append`: the rest of a record that was cut off is removed."""
 
     def __init__(self, path: str) -> None:

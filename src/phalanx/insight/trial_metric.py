@@ -10,7 +10,7 @@ from typing import NamedTuple
 from phalanx.store import Summary
 
 
-class Measure(NamedTuple):
+class TrialMeasure(NamedTuple):
     """`is_best`: the best value, instead of the last one. `step`: the value at this step, or the last before it.
     `ranks`: `first` (the lowest rank that logs it), or the `mean`, `max` or `min` over the ranks."""
 
@@ -21,7 +21,7 @@ class Measure(NamedTuple):
     ranks: str = "first"
 
 
-def value_of(run_folder: Path, summaries: Mapping[str, Summary], measure: Measure) -> float | None:
+def value_of(run_folder: Path, summaries: Mapping[str, Summary], measure: TrialMeasure) -> float | None:
     """The value of a run; None if it did not log the metric, NaN if it has no finite value."""
     found = summaries.get(measure.name)
     if found is None:
@@ -41,7 +41,7 @@ def value_of(run_folder: Path, summaries: Mapping[str, Summary], measure: Measur
     ]()
 
 
-def _of_ranks(run_folder: Path, measure: Measure) -> list[float]:
+def _of_ranks(run_folder: Path, measure: TrialMeasure) -> list[float]:
     """The value of each rank that logged the metric."""
     from phalanx.store.series.run_series import RunSeries
 
@@ -52,7 +52,7 @@ def _of_ranks(run_folder: Path, measure: Measure) -> list[float]:
     return [_of_line([*line.values], measure) for line in series.series(measure.name) if line.values]
 
 
-def _of_line(values: list[float], measure: Measure) -> float:
+def _of_line(values: list[float], measure: TrialMeasure) -> float:
     if not measure.is_best:
         return values[-1]
     finite = [value for value in values if math.isfinite(value)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from phalanx.ends import Cause
 from phalanx.errors import CallError, SpecErrors
-from phalanx.home.group_folder import GroupFolder, Journal, Record, trial_id
+from phalanx.home.group_folder import GroupFolder, Record, SearchJournal, trial_id
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import adopt_all
 from phalanx.insight.trial_metric import value_of
@@ -30,7 +30,7 @@ from phalanx.scheduler.ledger import Ledger
 from phalanx.scheduler.resumes import queue_next_attempt
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
-from phalanx.submission.model import Trial
+from phalanx.submission.model import TrialPlace
 from phalanx.submission.trials import TrialFactory, planned_rung, replace_outputs, search_settings
 from phalanx.tune.decision import decide
 from phalanx.tune.history import FAILED, INVALID, REPORTED, STOPPED
@@ -54,7 +54,7 @@ INFRASTRUCTURE = frozenset([Cause.LOST, Cause.MEETING])
 _NUMBERS = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 
 
-class Groups:
+class RunningGroups:
     """All unfinished groups of a home. What it keeps in memory can be read again from their folders."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -69,6 +69,9 @@ class Groups:
         try:
             active = self.active.get(group.id)
             if active is None:
+                group = self.ledger.apply_history(group, self.ledger.home.run(group.id).history())
+                if group.is_done:
+                    return
                 active = self.active[group.id] = ActiveGroup(self.ledger, group)
             active.step(group)
         except (CallError, SpecErrors) as fault:
@@ -110,7 +113,7 @@ class ActiveGroup:
         self.folder = GroupFolder(self.home.run(group.id).path)
         self.factory = TrialFactory(self.home, group)
         self.settings = search_settings(self.factory.search, group.id)
-        self.journal = Journal(self.folder.journal_file)
+        self.journal = SearchJournal(self.folder.journal_file)
         self.state = GroupState(self.settings.metric, self.factory.search.concurrency, self.journal.read())
         self.started = {leg.trial for leg in self.state.legs.values() if self._is_carried_out(leg)}
         self.asked_for = (-1, -1)  # length of the history and free slots at the last decision
@@ -295,7 +298,7 @@ class ActiveGroup:
         trial = self.state.history.trials[leg.trial]
         run_id = trial_id(self.id, leg.trial)
         source = trial_id(self.id, leg.source) if leg.source is not None else None
-        place = Trial(self.id, leg.trial, leg.rung, trial.resource)
+        place = TrialPlace(self.id, leg.trial, leg.rung, trial.resource)
         if not self.home.run(run_id).path.exists():
             self.factory.create(self.store, self.factory.prepare(place, trial.params), source)
             return True

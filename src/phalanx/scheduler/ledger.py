@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -45,21 +45,28 @@ class Ledger:
         if run.id in self.watched:
             return run
         history = self.home.run(run.id).history()
-        last = history[-1] if history else None
-        if last is not None and (last.status, last.attempt, last.reason) != (run.status, run.attempt, run.reason):
-            with self.store.transaction():
-                for change in history:
-                    self.store.record(change)
-            run = self.store.find(run.id)
-            if run.is_done:
-                self.home.forget_environment(run.id)
-                return None
+        run = self.apply_history(run, history)
+        if run.is_done:
+            return None
         try:
             self.watched[run.id] = ActiveRun.read(self.home.run(run.id), history)
         except PlanDamaged as fault:
             raise RunUnreadable(f"{fault}: restore the file, or start the run again with `phalanx restart`") from None
         except OSError as fault:
             raise RunUnreadable(f"its folder cannot be read: {fault.filename}: {fault.strerror or fault}") from None
+        return run
+
+    def apply_history(self, run: Run, history: Sequence[StatusChange]) -> Run:
+        """The run, with the statuses that were not written to the store."""
+        last = history[-1] if history else None
+        if last is None or (last.status, last.attempt, last.reason) == (run.status, run.attempt, run.reason):
+            return run
+        with self.store.transaction():
+            for change in history:
+                self.store.record(change)
+        run = self.store.find(run.id)
+        if run.is_done:
+            self.home.forget_environment(run.id)
         return run
 
     def attempt_folder(self, run: Run) -> AttemptFolder:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import SubprocessError
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from phalanx import run_paths
 from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, Observation
@@ -30,6 +30,7 @@ from phalanx.scheduler import active_runs, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executor, Executors
+from phalanx.scheduler.group_pass import AT_WORK, GROUP, GroupPass
 from phalanx.scheduler.ledger import Ledger, RunUnreadable
 from phalanx.scheduler.resumes import apply_requests
 from phalanx.scheduler.retry import Action
@@ -38,30 +39,22 @@ from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
-if TYPE_CHECKING:
-    from phalanx.scheduler.groups import Groups
-
 ADOPT_S = 1.0  # how often to look for folders without rows, if there are new folders
 GRACE_S = 10.0
 ENDING_LOOK_S = 0.3  # how often to look at a remote run that was asked to end
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
-GROUP = "group"
 QUEUED = "status:created|resuming|warning"
 STARTED = "status:building|scheduled|starting|running|unknown"
 IS_RUN = f"kind:~{GROUP}"  # a group is a row of its own beside its runs
 IS_LOCAL, IS_ELSEWHERE = f"backend:{'|'.join(LOCAL_BACKENDS)}", f"backend:~{'|'.join(LOCAL_BACKENDS)}"
 UNFINISHED = f"{QUEUED}|{STARTED.partition(':')[2]}"
-GROUPS = f"kind:{GROUP}, {UNFINISHED}"
 Answer = TypeVar("Answer")
 
 
 def has_work(store: Store) -> bool:
     """Whether a scheduler has anything to wait for: not runs that are only tracked, nor groups that are paused."""
-    return bool(
-        store.count(f"{UNFINISHED}, {IS_RUN}, backend:~{OUTSIDE}")
-        or store.count(f"kind:{GROUP}, status:created|resuming|running")
-    )
+    return bool(store.count(f"{UNFINISHED}, {IS_RUN}, backend:~{OUTSIDE}") or store.count(AT_WORK))
 
 
 class Scheduler(Ledger):
@@ -74,7 +67,7 @@ class Scheduler(Ledger):
         self.look_at = float("-inf")
         self.trouble = ""  # the last error, for the log
         self.executors = Executors(home)
-        self.groups: Groups | None = None
+        self.groups = GroupPass(self)
         home.reserve_disk()
         home.tidy()
 
@@ -95,7 +88,7 @@ class Scheduler(Ledger):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
-        groups = self._reconcile_groups()
+        groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs
         waiting, elsewhere = (self.store.count(f"{QUEUED}, {IS_RUN}, {where}") for where in (IS_LOCAL, IS_ELSEWHERE))
         unfinished = len(self.started) + waiting + elsewhere + groups
         for run in _head(self.store, IS_LOCAL, waiting, PAGE):
@@ -128,14 +121,11 @@ class Scheduler(Ledger):
                 self.home.release_disk()
             return otherwise
 
-    # current state -----------------------------------------------------------------------------------------------
-
     def _adopt(self) -> None:
         """Add rows for run folders without one: their submitter was killed in between."""
         adopt_all(self.home, self.store, self.home.arrived())
         apply_requests(self.home, self.store)
-        now = time.monotonic()
-        changed = self.home.runs.stat().st_mtime_ns
+        now, changed = time.monotonic(), self.home.runs.stat().st_mtime_ns
         # File times are coarse: nothing new has arrived only if the time was the same twice, some time apart.
         if now < self.look_at or self.looked_at == (changed, changed):
             return
@@ -151,20 +141,6 @@ class Scheduler(Ledger):
             self._sweep(run)
             self.finish(run, Status.FAILED, str(fault))
             return None
-
-    # groups ------------------------------------------------------------------------------------------------------
-
-    def _reconcile_groups(self) -> int:
-        """Make new trials before the queue is read. Returns the number of unfinished groups."""
-        found = self.store.runs(GROUPS, sort="created_at", limit=None)
-        if found and self.groups is None:
-            from phalanx.scheduler.groups import Groups  # which reads files of users: slow to import
-
-            self.groups = Groups(self)
-        for group in found:
-            assert self.groups is not None
-            self._guarded(self.groups.reconcile, group, None)
-        return len(found)
 
     # starting ----------------------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class TrialPlace:
     """The place of a run in its group. A rung is a round of a search that gives more of a resource to fewer trials."""
 
     group: str
@@ -90,7 +90,7 @@ class Submission:
     may_install: bool = True  # False in a server: a request cannot wait while packages are installed
     prepared: PreparedEnvironment | None = None  # None: created from `environment` and the file
     origin: Origin | None = None
-    trial: Trial | None = None
+    trial: TrialPlace | None = None
 
     @property
     def backend(self) -> str:

@@ -16,7 +16,7 @@ from phalanx.atomic_files import read_json, write_atomic
 from phalanx.errors import CallError
 from phalanx.home.group_folder import trial_id
 from phalanx.home.home import Home
-from phalanx.insight.trial_metric import Measure
+from phalanx.insight.trial_metric import TrialMeasure
 from phalanx.plan.framework_checks import load
 from phalanx.spec.groups import suggestion
 from phalanx.spec.model import Search, thaw
@@ -28,7 +28,7 @@ from phalanx.submission.model import (
     PreparedEnvironment,
     PreparedRun,
     Submission,
-    Trial,
+    TrialPlace,
 )
 from phalanx.submission.resume import require_working
 from phalanx.submission.submit import create, files_of, make_plan, render, run_of, target_of
@@ -59,7 +59,7 @@ class TrialFactory:
         self.measure = measure_of(self.search)
         self.target: Any = _UNKNOWN
 
-    def prepare(self, trial: Trial, params: Mapping[str, Any]) -> PreparedRun:
+    def prepare(self, trial: TrialPlace, params: Mapping[str, Any]) -> PreparedRun:
         """Plan one trial. Raises SpecErrors and CallError for values that cannot run, SystemFault."""
         group = self.group
         submission = Submission(
@@ -142,12 +142,12 @@ def _restore(home: Home, run_id: str) -> None:
         restore(home, run_id)
 
 
-def measure_of(search: Search) -> Measure | None:
+def measure_of(search: Search) -> TrialMeasure | None:
     """How the value of a trial is taken; None for a search that compares nothing."""
     written = search.metric
     if written is None:
         return None
-    return Measure(
+    return TrialMeasure(
         name=written["name"],
         maximize=written.get("optimization", "maximize") == "maximize",
         is_best=written.get("value") == "best",
