@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from phalanx.home.group_folder import Record
+from phalanx.home.group_folder import GroupFolder, Record, trial_id
+from phalanx.home.home import Home
+from phalanx.store import Run
 from phalanx.tune.history import History, SearchTrial
 from phalanx.tune.model import (
     Create,
@@ -131,3 +134,34 @@ class GroupState:
 
 def event_record(event: Event | Rerun, **more: Any) -> dict[str, Any]:
     return {**entry_as_json(event), **more}
+
+
+def read_state(home: Home, group: Run, search: Mapping[str, Any]) -> GroupState:
+    """The state of a group for those who only look. `search`: the fact of that name. Raises CallError."""
+    metric = search.get("metric")
+    records = GroupFolder(home.run(group.id).path).records()
+    return GroupState(Metric(**metric) if metric else None, int(search.get("concurrency", 1)), records)
+
+
+def trial_rows(group_id: str, state: GroupState) -> list[dict[str, Any]]:
+    """Each trial, in the order of their numbers."""
+    return [
+        {
+            "trial": trial.number,
+            "run": trial_id(group_id, trial.number),
+            "state": trial.state,
+            "bracket": trial.bracket,
+            "rung": trial.rung,
+            "resource": trial.resource,
+            "value": trial.value,
+            "params": dict(trial.params),
+            "why": trial.cause,
+        }
+        for trial in state.history.trials
+    ]
+
+
+def ranked(rows: Iterable[Mapping[str, Any]], metric: Metric) -> list[Mapping[str, Any]]:
+    """The trials that have a value, best first; the older one if they are equal."""
+    found = [row for row in rows if row["value"] is not None and not math.isnan(row["value"])]
+    return sorted(found, key=lambda row: (-row["value"] if metric.maximize else row["value"], row["trial"]))

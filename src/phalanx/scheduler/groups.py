@@ -13,7 +13,7 @@ from typing import Any
 
 from phalanx.ends import Cause
 from phalanx.errors import CallError, SpecErrors
-from phalanx.home.group_folder import GroupFolder, Record, SearchJournal, trial_id
+from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import adopt_all
 from phalanx.insight.trial_metric import value_of
@@ -38,12 +38,14 @@ from phalanx.tune.model import (
     Added,
     Changed,
     Failed,
+    Finish,
     Invalid,
     Measured,
     Promote,
     Reported,
     Rerun,
     Stopped,
+    entry_as_json,
 )
 
 MEASURE_S = 0.5  # how often to read the metrics that early stopping watches
@@ -131,9 +133,8 @@ class ActiveGroup:
     # one step ----------------------------------------------------------------------------------------------------
 
     def step(self, group: Run) -> None:
-        if group.status == Status.RESUMING:
-            self._rerun()
-        self._record(self._requested())
+        for name, asked in self.folder.requests():
+            self._take(name, asked)
         self._record(self._ended())
         self._record(self._arrived())
         self._warn()
@@ -151,44 +152,31 @@ class ActiveGroup:
             self._conclude(group, stop)
 
     def _record(self, contents: Iterator[dict[str, Any]]) -> None:
-        """Append to the journal, then fold. Requests are removed when they are recorded."""
+        """Append to the journal, then fold."""
         for record in self.journal.append(contents):
-            self._fold(record)
-            if "request" in record:
-                self.folder.forget_request(record["request"])
-
-    def _fold(self, record: Record) -> None:
-        before = self.state.legs.get(record.get("trial", -1))
-        self.state.fold(record)
-        if self.state.legs.get(record.get("trial", -1)) != before:
-            self.started.discard(record["trial"])
+            number = record.get("trial", -1)
+            before = self.state.legs.get(number)
+            self.state.fold(record)
+            if self.state.legs.get(number) != before:
+                self.started.discard(number)  # it has ended, or has a new leg
 
     # what happened -----------------------------------------------------------------------------------------------
 
-    def _requested(self) -> Iterator[dict[str, Any]]:
-        """What users asked for. Invalid requests are dropped: the command that made them has checked them."""
-        for name, asked in self.folder.requests():
-            content = _request(asked) if name not in self.state.taken else None
-            if content is None:
-                self.folder.forget_request(name)
-            else:
-                yield {**content, "request": name}
+    def _take(self, name: str, asked: Mapping[str, Any]) -> None:
+        """Record what a user asked for. Invalid requests are dropped: the command that made them has checked them."""
+        if name not in self.state.taken:
+            if asked["what"] == "rerun":
+                self._record(self._reruns())  # repeated after a crash, it finds those that are left
+            content = _request(asked)
+            self._record(iter([] if content is None else [{**content, "request": name}]))
+        self.folder.forget_request(name)
 
-    def _rerun(self) -> None:
-        """A user resumed the group: trials that failed, or were stopped by a user, run again."""
-        again = [
-            trial
-            for trial in self.state.history.trials
-            if trial.state == FAILED or (trial.state == STOPPED and not trial.cause)  # a stop of the search has a cause
-        ]
-        why = "the group was resumed"
-        reruns = (
-            event_record(Rerun(trial.number, why), after=len(self._trial_folder(trial.number).history()))
-            for trial in again
-        )
-        self._record(reruns)
-        if self.state.paused is not None:
-            self._record(iter([{"what": CONTINUED}]))
+    def _reruns(self) -> Iterator[dict[str, Any]]:
+        """Trials that failed, or that a user stopped, run again. A stop of the search has a cause."""
+        for trial in self.state.history.trials:
+            if trial.state == FAILED or (trial.state == STOPPED and not trial.cause):
+                after = len(self._trial_folder(trial.number).history())
+                yield event_record(Rerun(trial.number, "the group was resumed"), after=after)
 
     def _trial_folder(self, number: int) -> Any:
         return self.home.run(trial_id(self.id, number))
@@ -378,8 +366,10 @@ def _request(asked: Mapping[str, Any]) -> dict[str, Any] | None:
         match asked["what"]:
             case "pause":
                 return {"what": PAUSED, "why": str(asked.get("why") or "by its user")}
-            case "continue":
+            case "continue" | "rerun":
                 return {"what": CONTINUED}
+            case "finish":
+                return entry_as_json(Finish("ended by its user: no new trials were started"))
             case "concurrency":
                 return {"what": CONCURRENCY, "n": max(1, int(asked["n"]))}
             case "add":

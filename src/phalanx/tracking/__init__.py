@@ -20,8 +20,8 @@ from phalanx.tracking.values import clean, error_text, guarded
 from phalanx.tracking.writer_identity import WriterIdentity, this_writer
 
 __all__ = [
-    "TrackedRun", "artifact", "artifacts", "current", "dataset", "describe", "finish", "histogram", "image", "labels",
-    "log", "model", "on_checkpoint", "params", "progress", "start", "table", "tags", "text",
+    "TrackedRun", "artifact", "artifacts", "current", "dataset", "describe", "finish", "histogram", "image", "invalid",
+    "labels", "log", "model", "on_checkpoint", "params", "progress", "start", "table", "tags", "text",
 ]  # fmt: skip
 
 _active: TrackedRun | None = None  # the run of this process, which `tracking.log` and the others write to
@@ -164,6 +164,7 @@ tags = _forward("tags")
 labels = _forward("labels")
 describe = _forward("describe")
 progress = _forward("progress")
+invalid = _forward("invalid")
 artifact = _forward("artifact")
 artifacts = _forward("artifacts")
 model = _forward("model")
