@@ -6,7 +6,8 @@ Standard library only, Python 3.8+.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 _ROUNDING = 1e-9
 
@@ -31,9 +32,14 @@ def bracket(max_iter: float, eta: float, number: int) -> list[RungPlan]:
     return [RungPlan(int(count / eta**rung + _ROUNDING), max_iter / eta ** (rungs - rung)) for rung in range(rungs + 1)]
 
 
-def first_amount(max_iter: float, eta: float) -> float:
-    """What hyperband gives to a trial of its first rung."""
-    return max(1.0, max_iter / eta ** highest_rung(max_iter, eta))
+def first_amount(options: Mapping[str, Any]) -> float:
+    """What a trial of the first rung gets, by the options of its algorithm."""
+    if "interval" in options:
+        return float(min(options["interval"], options["max_iter"]))
+    least = options.get("min_iter", 1)
+    return float(
+        max(least, options["max_iter"] / options["eta"] ** highest_rung(options["max_iter"] / least, options["eta"]))
+    )
 
 
 def ladder(min_iter: float, max_iter: float, eta: float) -> list[float]:

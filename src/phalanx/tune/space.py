@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Sequence
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
 _TRIES = 100  # draws that may be known points before the next unknown one is looked up
+_MOST_STEPS = 1e15  # multiples of `q` up to here are exact; the rest of a distribution is taken as continuous
 _TAIL = 1e-9  # a normal distribution is cut here: positions 0 and 1 are infinite
 
 
@@ -55,6 +56,8 @@ def _listed(dimension: Dimension) -> Sequence[Any] | None:
             return None
         low, high = _ends(dimension)
         step = dimension.arguments["q"]
+        if high / step > _MOST_STEPS:
+            return None
         first = math.floor(low / step)
         return range(first, max(math.ceil(high / step), first + 1))
     values = dimension.values
@@ -136,9 +139,13 @@ def value_at(dimension: Dimension, position: float) -> Any:
             return dimension.values[min(int(position * len(dimension.values)), len(dimension.values) - 1)]
         shares = list(accumulate(dimension.weights))
         return dimension.values[min(bisect(shares, position), len(shares) - 1)]
-    value = _quantile(dimension, position)
+    return _rounded(dimension, _quantile(dimension, position))
+
+
+def _rounded(dimension: Dimension, value: float) -> float:
+    """Rounded down to a multiple of `q`, as Polyaxon does."""
     step = dimension.arguments.get("q", 0)
-    return math.floor(value / step) * step if step > 0 else value
+    return math.floor(value / step) * step if step > 0 and abs(value / step) < _MOST_STEPS else value
 
 
 def _ends(dimension: Dimension) -> tuple[float, float]:
@@ -167,8 +174,7 @@ def typical(dimension: Dimension) -> Any:
     value = next(iter(dimension.arguments.values()))
     if "log" in dimension.kind:
         value = math.exp(value)
-    step = dimension.arguments.get("q", 0)
-    return math.floor(value / step) * step if step > 0 else value
+    return _rounded(dimension, value)
 
 
 class Axis:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from phalanx.tune.history import FAILED, INVALID, REPORTED, STATES, STOPPED, History
-from phalanx.tune.model import EMPTY, OUTSIDE, Create, Finish, Promote, SearchSettings
+from phalanx.tune.model import OUTSIDE, Create, Finish, Promote, SearchSettings
 from phalanx.tune.space import draw, draw_new, size
 
 LEAST_REPLACED = 5  # failed trials that are replaced, however small the search
@@ -74,19 +74,10 @@ class SearchView:
         resource = self.resource(amount)
         return Create(self.number, {**point, **resource}, 0, next(iter(resource.values()), None), why, bracket)
 
-    def promote(
-        self,
-        trial: int,
-        amount: float,
-        why: str,
-        params: Mapping[str, Any] = EMPTY,
-        source: int | None = None,
-    ) -> Promote:
+    def promote(self, trial: int, amount: float, why: str, *, resume: bool) -> Promote:
         resource = self.resource(amount)
-        rung = self.history.trials[trial].rung + 1
-        resume = bool(self.settings.options.get("resume", True))
         (value,) = resource.values()
-        return Promote(trial, rung, value, {**params, **resource}, why, resume, source)
+        return Promote(trial, self.history.trials[trial].rung + 1, value, resource, why, resume)
 
     def open_point(self, amount: float | None) -> Create | None:
         """The trial of the oldest point that a user added; what it leaves out is drawn at random."""

@@ -54,5 +54,6 @@ def _promotion(view: SearchView, place: int, go_on: int, amounts: list[float]) -
                 f"{value:.6g} is number {rank + 1} of {rung.n_ranked} with {amounts[place]:g}; "
                 f"{go_on} go on with {amounts[place + 1]:g}"
             )
-            return view.promote(number, amounts[place + 1], why)
+            resume = view.settings.options.get("resume", True)
+            return view.promote(number, amounts[place + 1], why, resume=resume)
     return None

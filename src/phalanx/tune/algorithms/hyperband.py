@@ -79,5 +79,6 @@ class _Bracket:
                     f"bracket {self.number}: {value:.6g} is number {rank + 1} of {here.n_ranked} with "
                     f"{self.plan[place].amount:g}; {wanted.count} go on with {wanted.amount:g}"
                 )
-                return view.promote(number, wanted.amount, why)
+                resume = view.settings.options.get("resume", False)
+                return view.promote(number, wanted.amount, why, resume=resume)
         return None
