@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "scheduler": {
         *FILES_OF_RUNS,
-        *("submission", "tune", "backends", "ingest", "registry", "artifacts", "insight", "home", "store"),
+        *("submission", "spec", "tune", "backends", "ingest", "registry", "artifacts", "insight", "home", "store"),
         *("agent", "tracking", "ends", "naming", "stored_plan", "errors"),
     },
     "submission": {

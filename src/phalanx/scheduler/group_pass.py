@@ -34,3 +34,7 @@ class GroupPass:
             assert self.groups is not None
             guarded(self.groups.reconcile, group, None)
         return len(found)
+
+    def close(self) -> None:
+        if self.groups is not None:
+            self.groups.close()

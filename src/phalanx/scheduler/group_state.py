@@ -126,10 +126,16 @@ class GroupState:
         if self.best is None or (value > self.best.value if self.metric.maximize else value < self.best.value):
             self.best = Best(trial, value)
 
-    def decision(self, action: SearchAction, after: int = 0) -> dict[str, Any]:
-        """The record of an action. `after`: how many statuses the trial's run has now."""
-        found = {**entry_as_json(action), "seen_up_to": self.seq}
-        return {**found, "after": after} if after else found
+
+def is_search_entry(record: Record) -> bool:
+    """Whether a record is a part of the search's history."""
+    return record["what"] not in _OURS
+
+
+def decision_record(action: SearchAction, seen_up_to: int, after: int = 0) -> dict[str, Any]:
+    """The record of an action. `after`: how many statuses the trial's run has now."""
+    found = {**entry_as_json(action), "seen_up_to": seen_up_to}
+    return {**found, "after": after} if after else found
 
 
 def event_record(event: Event | Rerun, **more: Any) -> dict[str, Any]:

@@ -24,15 +24,18 @@ from phalanx.scheduler.group_state import (
     RETRIED,
     GroupState,
     Leg,
+    decision_record,
     event_record,
 )
 from phalanx.scheduler.ledger import Ledger
 from phalanx.scheduler.resumes import queue_next_attempt
+from phalanx.scheduler.search_process import SearchProcess
+from phalanx.scheduler.watched_metrics import WatchedMetrics
+from phalanx.spec.groups import search_settings
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.submission.model import TrialPlace
-from phalanx.submission.trials import TrialFactory, planned_rung, replace_outputs, search_settings
-from phalanx.tune.decision import decide
+from phalanx.submission.trials import TrialFactory, planned_rung, replace_outputs
 from phalanx.tune.history import FAILED, INVALID, REPORTED, STOPPED
 from phalanx.tune.model import (
     Added,
@@ -40,13 +43,13 @@ from phalanx.tune.model import (
     Failed,
     Finish,
     Invalid,
-    Measured,
     Promote,
     Reported,
     Rerun,
     Stopped,
     entry_as_json,
 )
+from phalanx.tune.suggestions import SuggestionFault
 
 MEASURE_S = 0.5  # how often to read the metrics that early stopping watches
 AGAIN_S = 5.0  # pause after an error of a group
@@ -89,7 +92,11 @@ class RunningGroups:
     def forget(self, group_id: str) -> None:
         active = self.active.pop(group_id, None)
         if active is not None:
-            active.journal.close()
+            active.close()
+
+    def close(self) -> None:
+        for group_id in list(self.active):
+            self.forget(group_id)
 
     def _fail(self, group: Run, why: str) -> None:
         """Its folder cannot be used: stop its trials, then end it."""
@@ -118,11 +125,15 @@ class ActiveGroup:
         self.journal = SearchJournal(self.folder.journal_file)
         self.state = GroupState(self.settings.metric, self.factory.search.concurrency, self.journal.read())
         self.started = {leg.trial for leg in self.state.legs.values() if self._is_carried_out(leg)}
-        self.asked_for = (-1, -1)  # length of the history and free slots at the last decision
-        self.measured: dict[tuple[int, str], tuple[int, float]] = {}
+        self.search = SearchProcess(self.folder, self.settings)
+        self.metrics = WatchedMetrics(self.home, self.store, self.settings)
         self.measure_at = 0.0
         self.shown: Mapping[str, Any] | None = None
         self.is_over = False
+
+    def close(self) -> None:
+        self.journal.close()
+        self.search.close()
 
     def _is_carried_out(self, leg: Leg) -> bool:
         folder = self.home.run(trial_id(self.id, leg.trial))
@@ -200,8 +211,8 @@ class ActiveGroup:
         if isinstance(invalid, dict) and invalid.get("attempt") == run.attempt:
             yield event_record(Invalid(leg.trial, str(invalid.get("why", ""))))
             return
-        for name in self.settings.watched:
-            yield from self._measure(run.id, leg.trial, name)
+        if self.settings.watched:
+            yield from map(event_record, self.metrics.news(run.id, leg.trial))
         measure = self.factory.measure
         value = None
         if measure is not None:
@@ -226,17 +237,10 @@ class ActiveGroup:
         if not self.settings.watched or now < self.measure_at:
             return
         self.measure_at = now + MEASURE_S
-        for number in self.started:
-            for name in self.settings.watched:
-                yield from self._measure(trial_id(self.id, number), number, name)
-
-    def _measure(self, run_id: str, number: int, name: str) -> Iterator[dict[str, Any]]:
-        found = self.store.summaries(run_id).get(name)
-        if found is not None and found.step is not None:
-            point = (found.step, found.last)
-            if self.measured.get((number, name)) != point:
-                self.measured[number, name] = point
-                yield event_record(Measured(number, found.step, found.last, name))
+        runs = {trial_id(self.id, number): number for number in self.started}
+        self.metrics.keep_only(runs)
+        for run_id, number in runs.items():
+            yield from map(event_record, self.metrics.news(run_id, number))
 
     def _warn(self) -> None:
         """Pause if the first trials all failed for the same cause: more of them would only cost time."""
@@ -256,18 +260,20 @@ class ActiveGroup:
 
     def _decide(self) -> None:
         """Ask the search, if anything has changed since it was last asked."""
-        now = (self.state.history.length, self.state.free_slots)
-        if now == self.asked_for:
+        try:
+            decision = self.search.ask(self.state)
+        except SuggestionFault as fault:
+            self._record(iter([{"what": PAUSED, "why": f"the search failed: {fault}"}]))
             return
-        actions = decide(self.settings, self.state.history, self.state.free_slots)
-        self._record(
-            self.state.decision(
-                action,
-                len(self._trial_folder(action.trial).history()) if isinstance(action, Promote) else 0,
+        if decision is not None:
+            self._record(
+                decision_record(
+                    action,
+                    decision.seen_up_to,
+                    len(self._trial_folder(action.trial).history()) if isinstance(action, Promote) else 0,
+                )
+                for action in decision.actions
             )
-            for action in actions
-        )
-        self.asked_for = (self.state.history.length, self.state.free_slots)
 
     def _carry_out(self) -> None:
         """Start the recorded attempts that are not started yet, and stop trials that are to be stopped."""
@@ -327,7 +333,7 @@ class ActiveGroup:
             "algorithm": self.settings.algorithm,
             "metric": None if self.settings.metric is None else self.settings.metric._asdict(),
             "trials": {name: count for name, count in state.history.counts.items() if count},
-            "total": self.settings.n if state.history.n is None else state.history.n,
+            "total": self.factory.search.size if state.history.n is None else state.history.n,
             "concurrency": state.concurrency,
             "paused": state.paused,
             "recent": list(state.recent),

@@ -74,6 +74,7 @@ class Scheduler(Ledger):
     def close(self) -> None:
         """Close all connections and threads of its engines."""
         self.executors.close()
+        self.groups.close()
 
     def run_pass(self) -> int:
         """Look at all unfinished runs once. Returns their number."""

@@ -43,8 +43,9 @@ def search_settings(search: Search, default_seed: str) -> SearchSettings:
         options=options,
         seed=default_seed if search.seed is None else search.seed,
         n=n,
-        metric=_metric(options["metric"]) if "metric" in options else None,
+        metric=None if search.metric is None else _metric(search.metric),
         early_stopping=tuple(_stopping_rule(entry) for entry in search.early_stopping),
+        max_failed=search.max_failed,
     )
 
 

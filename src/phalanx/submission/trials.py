@@ -32,7 +32,6 @@ from phalanx.submission.model import (
 )
 from phalanx.submission.resume import require_working
 from phalanx.submission.submit import create, files_of, make_plan, render, run_of, target_of
-from phalanx.tune.model import Metric, SearchSettings, StoppingRule
 
 _UNKNOWN = object()
 
@@ -154,25 +153,3 @@ def measure_of(search: Search) -> TrialMeasure | None:
         step=written.get("step"),
         ranks=written.get("ranks", "first"),
     )
-
-
-def search_settings(search: Search, group_id: str) -> SearchSettings:
-    """The settings of the search. Without a seed in the file, each group has its own."""
-    measure = measure_of(search)
-    return SearchSettings(
-        algorithm=search.algorithm,
-        dimensions=search.matrix,
-        options=thaw(search.settings),
-        seed=group_id if search.seed is None else search.seed,
-        n=search.size,
-        metric=None if measure is None else Metric(measure.name, measure.maximize),
-        early_stopping=tuple(_condition(entry) for entry in search.early_stopping),
-        max_failed=search.max_failed,
-    )
-
-
-def _condition(entry: Mapping[str, Any]) -> StoppingRule:
-    metric = Metric(entry["metric"], entry.get("optimization", "maximize") == "maximize")
-    policy = entry.get("policy") or {}
-    interval, percent = int(policy.get("evaluation_interval", 1)), float(policy.get("percent", 50.0))
-    return StoppingRule(metric, entry["value"], policy.get("kind"), interval, percent)

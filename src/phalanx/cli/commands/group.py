@@ -244,7 +244,7 @@ def _rungs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             one["ended"] += rung < row["rung"] or row["state"] != "running"
             if rung == row["rung"] and row["resource"] is not None:
                 one["resource"] = row["resource"]
-    return [found[key] for key in sorted(found, key=lambda key: (-key[0], key[1]))]
+    return [found[key] for key in sorted(found)]
 
 
 def _table(rows: list[Any], search: Mapping[str, Any]) -> list[str]:
