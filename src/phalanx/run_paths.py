@@ -29,6 +29,7 @@ SERIES = "series"
 # In the folder of a group, in addition
 GROUP = "group.json"
 JOURNAL = "journal"
+SEARCH = "search.json"
 REQUESTS = "requests"
 
 # In `job`

@@ -6,11 +6,14 @@ scheduler reads the journal, carries out what is missing, and never asks the sea
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from phalanx import run_paths
+from phalanx.atomic_files import write_atomic
 from phalanx.ends import Cause
 from phalanx.errors import CallError, SpecErrors
 from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
@@ -333,7 +336,7 @@ class ActiveGroup:
             "algorithm": self.settings.algorithm,
             "metric": None if self.settings.metric is None else self.settings.metric._asdict(),
             "trials": {name: count for name, count in state.history.counts.items() if count},
-            "total": self.factory.search.size if state.history.n is None else state.history.n,
+            "total": self._total(),
             "concurrency": state.concurrency,
             "paused": state.paused,
             "recent": list(state.recent),
@@ -345,10 +348,18 @@ class ActiveGroup:
             self.store.put_fact(self.id, "search", shown)
             self.shown = shown
 
+    def _total(self) -> int | None:
+        """How many trials there will be, with those that users added; None if that is not known."""
+        history = self.state.history
+        n = self.factory.search.size if history.n is None else history.n
+        added = len(history.trials) - sum(history.own.values()) + len(history.open_points)
+        return None if n is None else n + added
+
     def _conclude(self, group: Run, stop: str | None) -> None:
         group = self.store.find(group.id)
         history, finish = self.state.history, self.state.history.finish
         self.is_over = True
+        write_atomic(self.folder.path / run_paths.SEARCH, json.dumps(self.shown).encode())  # to rebuild the store from
         if stop is not None:
             self.ledger.finish(group, Status.STOPPED, stop)
             return
