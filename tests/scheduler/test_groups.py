@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from phalanx.backends.contract import ENDED, RUNNING
 from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
 from phalanx.scheduler import groups
 from phalanx.store import Run
 from phalanx.submission.removal import remove
 from phalanx.submission.resume import request_resume
 from phalanx.submission.submit import submit
+from tests.scheduler.scripted_engine import Cluster
 from tests.scheduler.working import Works
 from tests.submission.samples import submission_of
 
@@ -268,3 +271,35 @@ def test_the_next_scheduler_finds_everything_in_the_folders(works: Works) -> Non
         works.new_scheduler().run_pass()
     assert [works.log(trial_id(group, number)) for number in range(3)] == ["1\n", "2\n", "3\n"]
     assert [record["what"] for record in records(works, group)].count("create") == 3
+
+
+def test_trials_are_jobs_of_an_engine_and_a_rung_is_a_new_job(cluster: Cluster) -> None:
+    works = cluster.works
+    content = {
+        "version": 1,
+        "kind": "group",
+        "hptuning": HYPERBAND,
+        "run": {"cmd": "train {{ x }} --epochs={{ epochs }}"},
+    }
+    asked = submission_of(content, folder=Path("/"), environment=os.environ, on="slurm")
+    group = submit(works.home, works.store, asked).id
+    cluster.turn()
+    for number in range(5):
+        cluster.turn()
+        run_id = trial_id(group, number)
+        assert cluster.run(run_id).status == "scheduled"
+        works.store.put_summaries(run_id, {"loss": 5.0 - number})
+        cluster.became(str(cluster.handle(run_id)), RUNNING)
+        cluster.agent(run_id)
+        cluster.turn()
+        cluster.end(run_id, "finished")
+        cluster.turn()
+        cluster.became(str(cluster.handle(run_id)), ENDED)
+    cluster.turn()
+    (promoted,) = records(works, group, "promote")
+    run_id = trial_id(group, promoted["trial"])
+    assert cluster.run(run_id).attempt == 2
+    script, plan = (works.run_folder(run_id).path / name for name in ("run.sh", "plan.json"))
+    assert script.stat().st_mode & 0o777 == 0o700
+    assert "--epochs=3" in plan.read_text()
+    assert cluster.engine.submissions == 6
