@@ -239,6 +239,15 @@ def test_a_finished_group_is_extended_to_a_total_and_takes_points_of_users(works
     assert sorted(one.params["x"] for one in trials(works, group)) == [1, 2, 3, 9]
 
 
+def test_a_used_budget_ends_the_search_and_lets_running_trials_end(works: Works) -> None:
+    tuning = {"matrix": {"x": {"values": [1, 2, 3, 4]}}, "budget": {"core_hours": 0.0001}}
+    group = begin(works, "sleep 0.3", tuning, environment={"resources": {"cpu": {"requests": 2}}})
+    run = works.settle(group)
+    assert run.status == "succeeded"
+    assert run.reason.startswith("the budget is used: 0.000")
+    assert [one.status for one in trials(works, group)] == ["succeeded"]
+
+
 def test_trials_are_whole_gangs(works: Works) -> None:
     fields = {"framework": "pytorch", "environment": {"replicas": {"n_workers": 1}}}
     group = begin(works, "echo $RANK of $WORLD_SIZE", {"matrix": {"x": {"values": [1]}}}, **fields)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from phalanx.home.group_folder import GroupFolder, Record, trial_id
 from phalanx.home.home import Home
+from phalanx.scheduler.search_budget import SearchUsage
 from phalanx.store import Run
 from phalanx.tune.history import History, SearchTrial
 from phalanx.tune.model import (
@@ -61,6 +62,7 @@ class GroupState:
         self.taken: set[str] = set()  # requests in the journal
         self.retries: Counter[tuple[int, int]] = Counter()  # by trial and rung
         self.best: Best | None = None
+        self.used = SearchUsage()
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)  # the last ends of trials
         for record in records:
             self.fold(record)
@@ -76,6 +78,7 @@ class GroupState:
     def fold(self, record: Record) -> None:
         """Take in one record."""
         self.seq = record["seq"]
+        self.used += SearchUsage(*record.get("used", ()))
         if "request" in record:
             self.taken.add(record["request"])
         if record["what"] in _OURS:

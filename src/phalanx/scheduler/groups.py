@@ -10,6 +10,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from phalanx import run_paths
@@ -32,11 +33,13 @@ from phalanx.scheduler.group_state import (
 )
 from phalanx.scheduler.ledger import Ledger
 from phalanx.scheduler.resumes import queue_next_attempt
+from phalanx.scheduler.search_budget import SearchBudget, used_by
 from phalanx.scheduler.search_process import SearchProcess
 from phalanx.scheduler.watched_metrics import WatchedMetrics
 from phalanx.spec.groups import search_settings
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
+from phalanx.stored_plan import read_plan
 from phalanx.submission.model import TrialPlace
 from phalanx.submission.trials import TrialFactory, planned_rung, replace_outputs
 from phalanx.tune.history import FAILED, INVALID, REPORTED, STOPPED
@@ -125,6 +128,7 @@ class ActiveGroup:
         self.folder = GroupFolder(self.home.run(group.id).path)
         self.factory = TrialFactory(self.home, group)
         self.settings = search_settings(self.factory.search, group.id)
+        self.budget = SearchBudget.of(self.factory.search.budget, group.created_at)
         self.journal = SearchJournal(self.folder.journal_file)
         self.state = GroupState(self.settings.metric, self.factory.search.concurrency, self.journal.read())
         self.started = {leg.trial for leg in self.state.legs.values() if self._is_carried_out(leg)}
@@ -206,7 +210,10 @@ class ActiveGroup:
                 else:
                     yield event_record(Stopped(number, self.state.legs[number].rung), why="its run was removed")
             elif seen[run_id].status in _DONE:
-                yield from self._end_of(self.store.find(run_id), self.state.legs[number])
+                run = self.store.find(run_id)
+                *measured, end = self._end_of(run, self.state.legs[number])
+                yield from measured
+                yield {**end, **self._used_by(run)}
 
     def _end_of(self, run: Run, leg: Leg) -> Iterator[dict[str, Any]]:
         facts = self.store.facts(run.id)
@@ -233,6 +240,12 @@ class ActiveGroup:
                 yield event_record(Failed(leg.trial, leg.rung, run.reason))
         else:
             yield event_record(Stopped(leg.trial, leg.rung, value), why=run.reason)
+
+    def _used_by(self, run: Run) -> dict[str, Any]:
+        if self.budget is None:
+            return {}
+        plan = read_plan(self.home.run(run.id).path)
+        return {"used": used_by(run, self.store.statuses(run.id), plan)}
 
     def _arrived(self) -> Iterator[dict[str, Any]]:
         """New values of the metrics that early stopping watches."""
@@ -263,6 +276,10 @@ class ActiveGroup:
 
     def _decide(self) -> None:
         """Ask the search, if anything has changed since it was last asked."""
+        over = self.budget.exhausted(self.state.used, datetime.now(UTC)) if self.budget is not None else None
+        if over is not None:
+            self._record(iter([decision_record(Finish(over), self.state.seq)]))
+            return
         try:
             decision = self.search.ask(self.state)
         except SuggestionFault as fault:
@@ -339,6 +356,7 @@ class ActiveGroup:
             "total": self._total(),
             "concurrency": state.concurrency,
             "paused": state.paused,
+            "used": state.used._asdict() if self.budget is not None else None,
             "recent": list(state.recent),
             "best": None
             if best is None

@@ -356,6 +356,7 @@ def _search(root: Node, findings: Diagnostics) -> Search | None:
         early_stopping=values.get("early_stopping", ()),
         metric=settings.get("metric") or values.get("metric"),
         max_failed=values.get("max_failed"),
+        budget=values.get("budget"),
     )
 
 

@@ -229,6 +229,7 @@ class Search(NamedTuple):
     early_stopping: tuple[Mapping[str, Any], ...] = ()
     metric: Mapping[str, Any] | None = None
     max_failed: int | None = None
+    budget: Mapping[str, Any] | None = None
 
     @property
     def size(self) -> int | None:

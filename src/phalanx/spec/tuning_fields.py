@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import Any
 
+from phalanx.spec import quantities
 from phalanx.spec.matrix import Matrix
 from phalanx.spec.shapes import Boolean, Field, ListOf, Number, RecordShape, TextShape, frozen_map
 from phalanx.spec.tree import Diagnostics, Node
@@ -194,6 +196,28 @@ EARLY_STOPPING = RecordShape(
     frozen_map,
     _stops_something,
 )
+
+
+def _end_of_budget(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
+    until = values.get("until")
+    try:
+        if until is not None and quantities.seconds(until) is None:
+            datetime.fromisoformat(until)
+    except ValueError:
+        hint = 'write a time such as "2027-01-31 08:00", or a duration such as "8h"'
+        findings.error(node.get("until") or node, f"`{until[:60]}` is no time", hint)
+
+
+BUDGET = RecordShape(
+    "budget",
+    {
+        "core_hours": Field(Number(low=0, above_low=True), "Core-hours of all runs: requested cores times run time."),
+        "gpu_hours": Field(Number(low=0, above_low=True), "GPU-hours of all runs."),
+        "until": Field(TextShape(), 'A time such as `"2027-01-31 08:00"`, or a duration from the start such as `8h`.'),
+    },
+    frozen_map,
+    _end_of_budget,
+)
 HPTUNING = RecordShape(
     "hptuning",
     {
@@ -203,6 +227,7 @@ HPTUNING = RecordShape(
         **{name: Field(record, f"Search by {name}.") for name, record in ALGORITHMS.items()},
         "metric": Field(METRIC, "The metric to rank runs by, for searches that do not compare runs themselves."),
         "early_stopping": Field(ListOf(EARLY_STOPPING), "Conditions that stop the search."),
+        "budget": Field(BUDGET, "Start no more runs when this is used."),
         "max_failed": Field(Number(low=0, whole=True), "End the group when more runs than this have failed."),
     },
     dict,
