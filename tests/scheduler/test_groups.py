@@ -248,6 +248,21 @@ def test_a_used_budget_ends_the_search_and_lets_running_trials_end(works: Works)
     assert [one.status for one in trials(works, group)] == ["succeeded"]
 
 
+def test_a_search_starts_with_the_results_of_an_earlier_group_and_does_not_run_them_again(works: Works) -> None:
+    first = begin(works, LOG_X, {"matrix": {"x": {"values": [1, 2, 9]}}, "concurrency": 3, **LOSS})
+    works.settle(first)
+    tuning = {"matrix": {"x": {"values": [1, 2, 3]}}, "warm_start": [first], "reuse": True, **LOSS}
+    group = begin(works, LOG_X, tuning)
+    assert works.settle(group).status == "succeeded"
+    (run,) = trials(works, group)
+    assert run.params == {"x": 3}
+    (earlier,) = records(works, group, "earlier")
+    assert [one["value"] for one in earlier["trials"]] == [1.0, 2.0]  # 9 is not in the matrix
+    found = works.store.facts(group)["search"]
+    assert (found["best"]["value"], found["best"]["run"]) == (1.0, trial_id(first, 0))
+    assert [record.get("reused") for record in records(works, group, "create")] == [1.0, 2.0, None]
+
+
 def test_trials_are_whole_gangs(works: Works) -> None:
     fields = {"framework": "pytorch", "environment": {"replicas": {"n_workers": 1}}}
     group = begin(works, "echo $RANK of $WORLD_SIZE", {"matrix": {"x": {"values": [1]}}}, **fields)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,9 @@ from phalanx.scheduler.search_budget import SearchUsage
 from phalanx.store import Run
 from phalanx.tune.history import History, SearchTrial
 from phalanx.tune.model import (
+    OUTSIDE,
     Create,
+    Entry,
     Event,
     Failed,
     Invalid,
@@ -27,9 +30,10 @@ from phalanx.tune.model import (
     entry_from_json,
 )
 
-PAUSED, CONTINUED, CONCURRENCY, RETRIED = "paused", "continued", "concurrency", "retried"  # records of ours
+# records of ours, beside those of the search
+PAUSED, CONTINUED, CONCURRENCY, RETRIED, EARLIER = "paused", "continued", "concurrency", "retried", "earlier"
 RECENT = 32
-_OURS = (PAUSED, CONTINUED, CONCURRENCY, RETRIED)
+_OURS = (PAUSED, CONTINUED, CONCURRENCY, RETRIED, EARLIER)
 
 
 class Leg(NamedTuple):
@@ -62,6 +66,8 @@ class GroupState:
         self.taken: set[str] = set()  # requests in the journal
         self.retries: Counter[tuple[int, int]] = Counter()  # by trial and rung
         self.best: Best | None = None
+        self.earlier: dict[str, Mapping[str, Any]] = {}  # trials of earlier groups, by their points
+        self.runs: dict[int, str] = {}  # of trials that were taken from earlier runs
         self.used = SearchUsage()
         self.recent: deque[dict[str, Any]] = deque(maxlen=RECENT)  # the last ends of trials
         for record in records:
@@ -75,17 +81,34 @@ class GroupState:
     def free_slots(self) -> int:
         return max(0, self.concurrency - len(self.history.running))
 
+    def run_of(self, number: int) -> str | None:
+        """The earlier run that a trial was taken from; None for one of its own."""
+        return self.runs.get(number)
+
+    def reusable(self, action: SearchAction) -> Mapping[str, Any] | None:
+        """The trial of an earlier group with the same params and code."""
+        if not isinstance(action, Create) or action.added:
+            return None
+        found = self.earlier.get(_key(action.params))
+        return found if found is not None and found["same_code"] else None
+
     def fold(self, record: Record) -> None:
         """Take in one record."""
         self.seq = record["seq"]
         self.used += SearchUsage(*record.get("used", ()))
         if "request" in record:
             self.taken.add(record["request"])
+        if "run" in record:
+            self.runs[record["trial"]] = record["run"]
         if record["what"] in _OURS:
             self._fold_ours(record)
             return
-        entry = entry_from_json(record)
-        self.history.record(entry)
+        for entry in entries_of(record):
+            self.history.record(entry)
+            self._follow(entry, record)
+
+    def _follow(self, entry: Entry, record: Record) -> None:
+        """Which attempts are to be made after an entry of the search."""
         after = int(record.get("after", 0))
         match entry:
             case Create():
@@ -95,22 +118,29 @@ class GroupState:
             case Rerun():
                 self.legs[entry.trial] = Leg(entry.trial, self.history.trials[entry.trial].rung, after, why=entry.why)
             case Reported() | Stopped():
-                self._end(record)
+                self._end(record, entry.value)
                 self._rank(entry.trial, entry.value)
             case Failed() | Invalid():
-                self._end(record)
+                self._end(record, None)
             case _:
                 pass
 
-    def _end(self, record: Record) -> None:
+    def _end(self, record: Record, value: float | None) -> None:
         leg = self.legs.pop(record["trial"], None)
         if leg is not None:
-            shown = {name: record.get(name) for name in ("seq", "what", "trial", "value")}
             trial = self.history.trials[leg.trial]
-            self.recent.append({**shown, "rung": leg.rung, "why": trial.cause, "params": dict(trial.params)})
+            shown = {"seq": record["seq"], "what": trial.state, "trial": leg.trial, "value": value, "rung": leg.rung}
+            self.recent.append({**shown, "why": trial.cause, "params": dict(trial.params)})
 
     def _fold_ours(self, record: Record) -> None:
         match record["what"]:
+            case "earlier":
+                self.earlier = {_key(one["params"]): one for one in record["trials"]}
+                for entry in entries_of(record):
+                    self.history.record(entry)
+                for one in record["trials"]:
+                    self.runs[one["trial"]] = one["run"]
+                    self._rank(one["trial"], one["value"])
             case "paused":
                 self.paused = record["why"]
                 self.has_warned |= bool(record.get("trials"))
@@ -130,9 +160,23 @@ class GroupState:
             self.best = Best(trial, value)
 
 
-def is_search_entry(record: Record) -> bool:
-    """Whether a record is a part of the search's history."""
-    return record["what"] not in _OURS
+def _key(params: Mapping[str, Any]) -> str:
+    return json.dumps(sorted(params.items()), default=str)
+
+
+def entries_of(record: Record) -> list[Entry]:
+    """What a record adds to the history of the search."""
+    if record["what"] == EARLIER:
+        found: list[Entry] = []
+        for one in record["trials"]:
+            number = one["trial"]
+            made = Create(number, one["params"], why=one["why"], bracket=OUTSIDE, added=True)
+            found += [made, Reported(number, 0, one["value"])]
+        return found
+    if record["what"] in _OURS:
+        return []
+    entry = entry_from_json(record)
+    return [entry, Reported(record["trial"], record["rung"], record["reused"])] if "reused" in record else [entry]
 
 
 def decision_record(action: SearchAction, seen_up_to: int, after: int = 0) -> dict[str, Any]:
@@ -157,7 +201,7 @@ def trial_rows(group_id: str, state: GroupState) -> list[dict[str, Any]]:
     return [
         {
             "trial": trial.number,
-            "run": trial_id(group_id, trial.number),
+            "run": state.run_of(trial.number) or trial_id(group_id, trial.number),
             "state": trial.state,
             "bracket": trial.bracket,
             "rung": trial.rung,

@@ -24,6 +24,7 @@ from phalanx.insight.trial_metric import value_of
 from phalanx.scheduler.group_state import (
     CONCURRENCY,
     CONTINUED,
+    EARLIER,
     PAUSED,
     RETRIED,
     GroupState,
@@ -35,6 +36,7 @@ from phalanx.scheduler.ledger import Ledger
 from phalanx.scheduler.resumes import queue_next_attempt
 from phalanx.scheduler.search_budget import SearchBudget, used_by
 from phalanx.scheduler.search_process import SearchProcess
+from phalanx.scheduler.warm_start import earlier_trials
 from phalanx.scheduler.watched_metrics import WatchedMetrics
 from phalanx.spec.groups import search_settings
 from phalanx.store import Run, Store
@@ -52,6 +54,7 @@ from phalanx.tune.model import (
     Promote,
     Reported,
     Rerun,
+    SearchAction,
     Stopped,
     entry_as_json,
 )
@@ -151,6 +154,8 @@ class ActiveGroup:
     # one step ----------------------------------------------------------------------------------------------------
 
     def step(self, group: Run) -> None:
+        if not self.state.seq and self.factory.search.warm_start:
+            self._record(self._earlier(group))
         for name, asked in self.folder.requests():
             self._take(name, asked)
         self._record(self._ended())
@@ -188,6 +193,13 @@ class ActiveGroup:
             content = _request(asked)
             self._record(iter([] if content is None else [{**content, "request": name}]))
         self.folder.forget_request(name)
+
+    def _earlier(self, group: Run) -> Iterator[dict[str, Any]]:
+        """The results of earlier groups: one record, so that all of them are there or none."""
+        measure, names = self.factory.measure, self.factory.search.warm_start
+        if measure is not None:
+            found = earlier_trials(self.ledger, group, names, self.settings.dimensions, measure)
+            yield {"what": EARLIER, "trials": [{"trial": number, **one} for number, one in enumerate(found)]}
 
     def _reruns(self) -> Iterator[dict[str, Any]]:
         """Trials that failed, or that a user stopped, run again. A stop of the search has a cause."""
@@ -286,14 +298,16 @@ class ActiveGroup:
             self._record(iter([{"what": PAUSED, "why": f"the search failed: {fault}"}]))
             return
         if decision is not None:
-            self._record(
-                decision_record(
-                    action,
-                    decision.seen_up_to,
-                    len(self._trial_folder(action.trial).history()) if isinstance(action, Promote) else 0,
-                )
-                for action in decision.actions
-            )
+            self._record(record for action in decision.actions for record in self._decided(action, decision.seen_up_to))
+
+    def _decided(self, action: SearchAction, seen_up_to: int) -> Iterator[dict[str, Any]]:
+        """The record of an action; with `reuse`, it may have the result of the same point of an earlier group."""
+        if isinstance(action, Promote):
+            yield decision_record(action, seen_up_to, len(self._trial_folder(action.trial).history()))
+            return
+        earlier = self.state.reusable(action) if self.factory.search.reuse else None
+        reused = {} if earlier is None else {"run": earlier["run"], "reused": earlier["value"]}
+        yield {**decision_record(action, seen_up_to), **reused}
 
     def _carry_out(self) -> None:
         """Start the recorded attempts that are not started yet, and stop trials that are to be stopped."""
@@ -360,7 +374,11 @@ class ActiveGroup:
             "recent": list(state.recent),
             "best": None
             if best is None
-            else {"trial": best.trial, "run": trial_id(self.id, best.trial), "value": best.value},
+            else {
+                "trial": best.trial,
+                "run": state.run_of(best.trial) or trial_id(self.id, best.trial),
+                "value": best.value,
+            },
         }
         if shown != self.shown:
             self.store.put_fact(self.id, "search", shown)
@@ -375,19 +393,15 @@ class ActiveGroup:
 
     def _conclude(self, group: Run, stop: str | None) -> None:
         group = self.store.find(group.id)
-        history, finish = self.state.history, self.state.history.finish
+        finish = self.state.history.finish
         self.is_over = True
         write_atomic(self.folder.path / run_paths.SEARCH, json.dumps(self.shown).encode())  # to rebuild the store from
         if stop is not None:
             self.ledger.finish(group, Status.STOPPED, stop)
             return
         assert finish is not None
-        failed = history.counts[FAILED]
         if finish.outcome == "failed":
             self.ledger.finish(group, Status.FAILED, finish.why)
-        elif failed and failed == len(history.trials):
-            cause = next(trial.cause for trial in history.trials)
-            self.ledger.finish(group, Status.FAILED, f"all {failed} trials failed, the first with: {cause}")
         else:
             self.ledger.finish(group, Status.SUCCEEDED, finish.why)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from phalanx.home.group_folder import GroupFolder
-from phalanx.scheduler.group_state import GroupState, is_search_entry
+from phalanx.scheduler.group_state import GroupState, entries_of
 from phalanx.tune import suggestions
 from phalanx.tune.decision import decide, packages
-from phalanx.tune.model import Finish, SearchAction, SearchSettings, entry_from_json
+from phalanx.tune.model import Finish, SearchAction, SearchSettings
 
 
 class SearchDecision(NamedTuple):
@@ -37,7 +37,7 @@ class SearchProcess:
             return SearchDecision(decide(self.settings, state.history, state.free_slots), state.seq)
         if self.process is None or self.asked is None:
             if now != self.answered:
-                entries = [entry_from_json(record) for record in self.folder.records() if is_search_entry(record)]
+                entries = [entry for record in self.folder.records() for entry in entries_of(record)]
                 self.process = suggestions.start(self.settings, entries, state.free_slots)
                 self.asked = (*now, state.seq)
             return None

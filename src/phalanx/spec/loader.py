@@ -357,6 +357,8 @@ def _search(root: Node, findings: Diagnostics) -> Search | None:
         metric=settings.get("metric") or values.get("metric"),
         max_failed=values.get("max_failed"),
         budget=values.get("budget"),
+        warm_start=values.get("warm_start", ()),
+        reuse=values.get("reuse", False),
     )
 
 

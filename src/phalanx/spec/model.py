@@ -230,6 +230,8 @@ class Search(NamedTuple):
     metric: Mapping[str, Any] | None = None
     max_failed: int | None = None
     budget: Mapping[str, Any] | None = None
+    warm_start: tuple[str, ...] = ()
+    reuse: bool = False
 
     @property
     def size(self) -> int | None:

@@ -228,6 +228,10 @@ HPTUNING = RecordShape(
         "metric": Field(METRIC, "The metric to rank runs by, for searches that do not compare runs themselves."),
         "early_stopping": Field(ListOf(EARLY_STOPPING), "Conditions that stop the search."),
         "budget": Field(BUDGET, "Start no more runs when this is used."),
+        "warm_start": Field(
+            ListOf(TextShape(numbers=True)), "Earlier groups, by id or name, whose results the search starts with."
+        ),
+        "reuse": Field(Boolean(), "Don't run points again that a group of `warm_start` ran at the same commit."),
         "max_failed": Field(Number(low=0, whole=True), "End the group when more runs than this have failed."),
     },
     dict,
