@@ -71,7 +71,7 @@ ALLOWED: dict[str, set[str]] = {
     "submission": {
         *FILES_OF_RUNS,
         *("backends", "sites", "plan", "spec", "tune", "artifacts", "registry", "ingest", "home", "store"),
-        *("insight", "agent", "tracking", "placeholders", "stored_plan", "errors"),
+        *("insight", "agent", "tracking", "placeholders", "stored_plan", "errors", "extras"),
     },
     "client": {
         *FILES_OF_RUNS,

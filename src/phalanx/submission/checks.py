@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from unicodedata import category
 
-from phalanx import backends
+from phalanx import backends, extras
 from phalanx.backends.contract import NO_OPTIONS, Review
 from phalanx.backends.local.capacity import excess, requested_by, this_machine
 from phalanx.errors import CallError, Location, Note, SpecError, SpecErrors
@@ -15,10 +15,12 @@ from phalanx.plan import Plan
 from phalanx.plan.document import document
 from phalanx.sites.findings import SiteFinding
 from phalanx.spec import Kind, Spec
+from phalanx.spec.model import Search
 from phalanx.spec.tree import Node
 from phalanx.stored_plan import decode_plan
 from phalanx.submission.availability import require_engine
 from phalanx.submission.model import Notify, Remark, RemarkKind, Submission
+from phalanx.tune.decision import packages
 
 ALL_PROJECTS = "*"
 LARGEST_PRIORITY = 1_000_000
@@ -74,6 +76,16 @@ def check_runnable(home: Path, submission: Submission) -> None:
     if loaded.command is None and loaded.kind in (Kind.EXPERIMENT, Kind.JOB):
         raise CallError("nothing to run: the file has no `run: {cmd: ...}`")
     require_engine(home, backend, submission.environment, submission.cluster)
+
+
+def check_search(search: Search) -> None:
+    """Check that a search can run here. CallError."""
+    if search.algorithm == "random_search" and search.size is None:
+        raise CallError("the matrix has no end: write `random_search: {n_experiments: N}`")
+    for package in packages(search.algorithm):
+        if not extras.is_installed(package):
+            fault = ModuleNotFoundError(f"No module named {package!r}", name=package)
+            raise extras.missing("search", f"the search `{search.algorithm}`", fault)
 
 
 def check_capacity(made: Plan, notify: Notify, *, strict: bool) -> None:

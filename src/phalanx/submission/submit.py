@@ -47,7 +47,8 @@ def prepare(home: Home, submission: Submission, notify: Notify) -> PreparedRun:
     if submission.origin is None:  # a program may have renamed its run since
         checks.check_fields(submission)
     asked = submission
-    if submission.spec.kind is Kind.GROUP:  # every trial passes the same checks, except those of its values
+    if submission.spec.search is not None:  # every trial passes the same checks, except those of its values
+        checks.check_search(submission.spec.search)
         submission = replace(submission, spec=first_suggestion(submission.spec))
     checks.check_runnable(home.path, submission)
     made = make_plan(submission, new_id())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from phalanx.store import Run
 
 TAKEN_S = 30.0  # limit for a busy scheduler to take a request
-WITHOUT_N = ("hyperband", "pbt")  # their number of trials follows from other settings
+WITHOUT_N = ("pbt",)  # its population does not grow
 
 
 @click.group("group")
@@ -174,7 +174,7 @@ def extend(group: str, total: int, as_json: bool) -> None:
     """Change the number of trials in total, also of a group that has ended."""
     with _opened(group) as (workspace, found, search):
         if search.get("algorithm") in WITHOUT_N:
-            raise CallError(f"the number of trials of {search['algorithm']} follows from its settings in the file")
+            raise CallError(f"the population of {search['algorithm']} does not grow: start another group")
         after = _ask(workspace, found, "extend", n=total)
     _print(after, as_json=as_json)
 
