@@ -89,6 +89,7 @@ test-install: setup page ## build wheel and sdist, run every verb in an empty en
 
 chaos: setup ## kill processes at random, and check that every status and record is true
 	$(BIN)/python scripts/chaos.py --rounds 300 --seconds 540
+	$(BIN)/python scripts/group_chaos.py --kills 300
 
 lint: setup ## ruff and mypy strict
 	$(BIN)/ruff check .
