@@ -106,7 +106,10 @@ def test_a_param_that_the_file_does_not_know_is_a_fault(site: Site) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("version: 1\nkind: group\nhptuning:\n  matrix:\n    lr: {uniform: '0:1'}\nrun:\n  cmd: x {{ lr }}\n", "no end"),
+        (
+            "version: 1\nkind: group\nhptuning:\n  matrix:\n    lr: {uniform: '0:1'}\nrun:\n  cmd: x {{ lr }}\n",
+            "no end",
+        ),
         ("version: 1\nkind: experiment\nbuild: {image: x}\n", "nothing to run"),
         ("version: 1\nkind: experiment\nenvironment:\n  python: {requirements: [six]}\nrun: {cmd: x}\n", "install"),
         ("version: 1\nkind: experiment\nenvironment:\n  python: {venv: /nowhere}\nrun: {cmd: x}\n", "bin/python"),
