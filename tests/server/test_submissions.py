@@ -120,6 +120,16 @@ def test_what_cannot_run_is_refused_with_a_reason(site: Site, text: str, said: s
     assert said in answer["error"]["message"]
 
 
+def test_a_group_is_submitted_followed_and_removed_like_a_run(site: Site) -> None:
+    text = "version: 1\nkind: group\nhptuning: {concurrency: 2, matrix: {x: {values: [1, 2]}}}\nrun: {cmd: 'true'}\n"
+    group = site.post(SUBMIT, {"files": [{"name": "g.yml", "text": text}]}, 201)["id"]
+    until(site, group, "succeeded")
+    found = site.get("/api/v1/runs", q=f"group:{group}")
+    assert [row["status"] for row in found["runs"]] == ["succeeded"] * 2
+    assert site.ask("DELETE", f"/api/v1/runs/{group}").status_code == 200
+    assert site.get("/api/v1/runs", q=f"group:{group}")["count"] == 0
+
+
 @pytest.mark.parametrize(("on", "said"), [("slurm", "`sbatch` is not on the PATH"), ("kubernetes", "no kubeconfig")])
 def test_what_could_never_start_from_the_servers_machine_is_refused(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: str, said: str
