@@ -145,7 +145,7 @@ def test_the_server_is_called_with_options_that_it_has() -> None:
         assert container[probe]["timeoutSeconds"] > 1, "a second is short for a machine that is busy"
 
 
-def test_the_server_answers_for_the_name_that_its_settings_tell_pods(tmp_path: Path) -> None:
+def test_the_server_answers_for_the_name_in_its_settings_for_pods(tmp_path: Path) -> None:
     settings = read(ROOT / "base" / "settings.yaml")
     deployment = read(ROOT / "base" / "deployment.yaml")
     [container] = deployment["spec"]["template"]["spec"]["containers"]

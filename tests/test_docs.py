@@ -73,7 +73,7 @@ def test_every_whole_file_in_the_docs_is_read_without_a_note(page: Path) -> None
         if block.startswith("version:"):
             loaded = spec.load([(page.name, block.encode())])
             assert loaded.notes == ()
-            plan.make(first_suggestion(loaded) if loaded.search is not None else loaded, "run")
+            plan.make(first_suggestion(loaded) if loaded.search else loaded, "run")
 
 
 @pytest.mark.parametrize("page", LINKING, ids=name_of)

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +17,7 @@ from phalanx.backends.contract import EngineUnavailable, JobRejected
 from phalanx.backends.kubernetes.cluster.api import ApiFault, ApiUnreachable
 from phalanx.client import RequestRefused, ServerUnreachable
 from phalanx.errors import CallError, PhalanxError, StoreError, SystemFault, disk_fault, is_transient, path_error
-
-SOURCES = Path(__file__).resolve().parent.parent / "src"
+from tests.source_trees import FILES, tree_of
 
 
 def documented(tree: ast.AST) -> Iterator[str]:
@@ -29,18 +27,17 @@ def documented(tree: ast.AST) -> Iterator[str]:
 
 
 def test_docstrings_say_that_only_classes_that_exist_are_raised() -> None:
-    trees = {path: ast.parse(path.read_bytes()) for path in SOURCES.rglob("*.py")}
-    classes = {node.name for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    classes = {node.name for module in FILES for node in ast.walk(tree_of(module)) if isinstance(node, ast.ClassDef)}
     raised = [
-        (str(path.relative_to(SOURCES)), name)
-        for path, tree in trees.items()
-        for text in documented(tree)
+        (module, name)
+        for module in FILES
+        for text in documented(tree_of(module))
         for names in re.findall(r"\bRaises\s+((?:[A-Z]\w+(?:,|\s|or\b|and\b)*)+)", text)
         for name in re.findall(r"[A-Z]\w+", names)
     ]
     assert len(raised) > 100
     known = {*classes, *dir(builtins), *dir(subprocess)}
-    assert [(path, name) for path, name in raised if name not in known] == []
+    assert [(module, name) for module, name in raised if name not in known] == []
 
 
 def os_error(number: int) -> OSError:
@@ -74,7 +71,7 @@ def test_what_the_caller_must_change_never_passes_by_itself(fault: PhalanxError)
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.EISDIR])
-def test_a_path_that_cannot_be_used_is_for_whoever_named_it(number: int) -> None:
+def test_a_path_that_cannot_be_used_is_the_callers_error(number: int) -> None:
     fault = path_error("cannot write /x", os_error(number), "name another")
     assert isinstance(fault, CallError)
     assert str(fault) == f"cannot write /x: {os.strerror(number).lower()}; name another"

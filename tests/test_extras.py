@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from phalanx.errors import CallError, MissingExtra
 from phalanx.extras import EXTRAS, needed
 from phalanx.store import Store
 from phalanx.tune.decision import packages
-from tests.test_imports import FILES, PORTABLE, imports_of, room_of
+from tests.source_trees import FILES, tree_of
+from tests.test_imports import PORTABLE, imports_of, room_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -39,26 +41,30 @@ OPTIONAL = {name: names(listed) for name, listed in PROJECT["optional-dependenci
 def third_party(module: str) -> set[str]:
     """The distributions that a module imports, also by `import_module("name")`."""
     found = set(imports_of(module))
-    for node in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(module)):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "import_module":
             found |= {str(argument.value) for argument in node.args[:1] if isinstance(argument, ast.Constant)}
     tops = {name.partition(".")[0] for name in found}
     return {DISTRIBUTIONS.get(name, name) for name in tops - {*sys.stdlib_module_names, "phalanx"}}
 
 
-USED = {module: third_party(module) for module in FILES if room_of(module) not in PORTABLE}
-for module in FILES:
-    if module.startswith("phalanx.tune.algorithms."):  # imported in a process of their own
-        USED[module] = {DISTRIBUTIONS.get(name, name) for name in packages(module.rpartition(".")[2])}
+@cache
+def used_packages() -> dict[str, set[str]]:
+    """The distributions that each module imports, except modules that run beside training code."""
+    used = {module: third_party(module) for module in FILES if room_of(module) not in PORTABLE}
+    for module in FILES:
+        if module.startswith("phalanx.tune.algorithms."):  # imported in a process of their own
+            used[module] = {DISTRIBUTIONS.get(name, name) for name in packages(module.rpartition(".")[2])}
+    return used
 
 
 def test_every_imported_package_is_declared() -> None:
     known = DECLARED.union(*OPTIONAL.values())
-    assert {module: unknown for module, used in USED.items() if (unknown := used - known)} == {}
+    assert {module: unknown for module, used in used_packages().items() if (unknown := used - known)} == {}
 
 
 def test_every_declared_package_is_imported() -> None:
-    used = set().union(*USED.values()) | BY_OTHERS
+    used = set().union(*used_packages().values()) | BY_OTHERS
     assert DECLARED - used == set()
     assert set().union(*OPTIONAL.values()) - used == set()
 

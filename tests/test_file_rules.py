@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from phalanx import run_paths
+from tests.source_trees import FILES, tree_of
 
-SOURCES = Path(__file__).resolve().parent.parent / "src"
-TREES = {
-    ".".join(file.relative_to(SOURCES).with_suffix("").parts): ast.parse(file.read_text(encoding="utf-8"))
-    for file in sorted((SOURCES / "phalanx").rglob("*.py"))
-}
 NAMES = {value for name, value in vars(run_paths).items() if name.isupper() and not name.startswith("_")}
 WORDS_OF_PLANS = {"hosts.sh"}  # also the name of a placeholder
 # Files of others, and folders that are not a run's, which have one of these names
@@ -120,19 +115,19 @@ def f():
 
 
 def test_names_of_attempts_are_spelled_in_one_module() -> None:
-    found = {module: list(attempt_literals(tree)) for module, tree in TREES.items()}
+    found = {module: list(attempt_literals(tree_of(module))) for module in FILES}
     assert [module for module, texts in found.items() if texts] == ["phalanx.run_paths"]
 
 
 def test_names_of_a_run_s_files_are_spelled_in_one_module() -> None:
-    found = {module: set(file_literals(tree)) for module, tree in TREES.items() if module != "phalanx.run_paths"}
+    found = {module: set(file_literals(tree_of(module))) for module in FILES if module != "phalanx.run_paths"}
     assert {module: texts for module, texts in found.items() if texts} == OTHER_FILES
 
 
 def test_drafts_replace_files_in_one_module() -> None:
-    found = {module for module, tree in TREES.items() if any(renames(tree))}
+    found = {module for module in FILES if any(renames(tree_of(module)))}
     assert found == {"phalanx.atomic_files", *OTHER_RENAMES}
 
 
 def test_files_are_locked_in_one_module() -> None:
-    assert [module for module, tree in TREES.items() if any(locks(tree))] == ["phalanx.locks"]
+    assert [module for module in FILES if any(locks(tree_of(module)))] == ["phalanx.locks"]

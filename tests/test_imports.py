@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
-SOURCES = Path(__file__).resolve().parent.parent / "src"
-PACKAGE = "phalanx"
+from tests.source_trees import FILES, PACKAGE, SOURCES, tree_of
+
 EVERYTHING = "*"
 
 FILES_OF_RUNS = ("atomic_files", "locks", "run_paths")
@@ -129,14 +129,6 @@ LONGEST_FILE = 600
 LONGEST_CLASS = 320
 
 
-def module_name(file: Path) -> str:
-    steps = file.relative_to(SOURCES).with_suffix("").parts
-    return ".".join(steps[:-1] if steps[-1] == "__init__" else steps)
-
-
-FILES = {module_name(file): file for file in sorted((SOURCES / PACKAGE).rglob("*.py"))}
-
-
 def room_of(module: str) -> str:
     """The sub-package or top-level module that a module belongs to; empty for the package itself."""
     return [*module.split("."), ""][1]
@@ -167,16 +159,14 @@ class Source(NamedTuple):
 @cache
 def source_of(module: str) -> Source:
     """What the tests below ask of a file, which is parsed once for all of them."""
-    file = FILES[module]
-    text = file.read_text(encoding="utf-8")
-    tree = ast.parse(text)
+    file, tree = FILES[module], tree_of(module)
     classes = [
         (node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
     ]
     found = imported(tree, module, is_package=file.name == "__init__.py", known=FILES.keys())
-    return Source(frozenset(found), len(text.splitlines()), classes)
+    return Source(frozenset(found), len(file.read_text(encoding="utf-8").splitlines()), classes)
 
 
 def imports_of(module: str) -> frozenset[str]:
@@ -273,7 +263,7 @@ def test_the_rule_allows_what_the_design_allows(module: str, other: str) -> None
     assert faults(module, [other]) == []
 
 
-def test_a_room_that_the_table_does_not_know_is_told_to_be_added() -> None:
+def test_a_room_that_the_table_does_not_know_is_asked_to_be_added() -> None:
     (said,) = faults("phalanx.novelty.things", ["json"])
     assert "`novelty`" in said
     assert "add it to ALLOWED" in said
@@ -342,7 +332,7 @@ def test_files_and_classes_stay_short() -> None:
 
 # SQL is only in the store, and where files of other tools are read that are databases.
 SQL_ROOM = "store"
-READS_FOREIGN_DATABASES = {"phalanx.formats.mlflow_sqlite"}
+READS_FOREIGN_DATABASES = {f"phalanx.formats.{name}" for name in ("mlflow_sqlite", "optuna_studies", "sqlite_tables")}
 DRIVERS = {"sqlite3", "psycopg"}
 _SQL = re.compile(
     r"""\b(SELECT\s.*\sFROM | INSERT\s+INTO | UPDATE\s+\S+\s+SET | DELETE\s+FROM | CREATE\s+(UNIQUE\s+)?(TABLE|INDEX)
@@ -395,7 +385,7 @@ def f():
 def test_sql_is_only_in_the_store() -> None:
     assert set(FILES) >= READS_FOREIGN_DATABASES
     elsewhere = [module for module in FILES if room_of(module) != SQL_ROOM and module not in READS_FOREIGN_DATABASES]
-    texts = {module: list(sql_texts(ast.parse(FILES[module].read_text(encoding="utf-8")))) for module in elsewhere}
+    texts = {module: list(sql_texts(tree_of(module))) for module in elsewhere}
     assert {module: found for module, found in texts.items() if found} == {}
     assert [(module, name) for module in elsewhere for name in imports_of(module) if name in DRIVERS] == []
 

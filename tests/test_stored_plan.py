@@ -129,7 +129,7 @@ def test_a_value_that_is_nested_too_deeply_is_damaged() -> None:
         (nested,) = nested.pop("parts")
 
 
-def test_a_missing_plan_is_told_from_a_damaged_one(tmp_path: Path) -> None:
+def test_a_missing_plan_differs_from_a_damaged_one(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_plan(tmp_path)
 

@@ -50,7 +50,7 @@ def test_the_command_runs_beside_a_server_that_is_stopped_afterwards(tmp_path: P
     "before",
     ['cd_and_log "$bin/initdb"*', "export PHALANX_TEST_POSTGRES=*", '"$@"*', "command_pid=$!", "status=0", "wait *"],
 )
-def test_told_to_end_at_any_moment_it_ends_the_command_and_the_server(tmp_path: Path, before: str) -> None:
+def test_asked_to_end_at_any_moment_it_ends_the_command_and_the_server(tmp_path: Path, before: str) -> None:
     moment = Moment(tmp_path, 1, before)
     with marked() as here:
         process = here.start(command_in(tmp_path, "sleep", "600"), {**variables_in(tmp_path), **moment.variables})

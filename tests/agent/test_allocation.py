@@ -90,7 +90,7 @@ def test_facts_are_made_of_what_the_ranks_say(tmp_path: Path) -> None:
     assert facts["folders"]["worker-1"] == str(tmp_path / "replicas" / "worker-1" / "attempt-1")
 
 
-def test_an_interface_that_not_all_have_is_nobodys(tmp_path: Path) -> None:
+def test_an_interface_that_not_all_have_is_no_ones(tmp_path: Path) -> None:
     placed = Placed(tmp_path)
     placed.gather({**LINES, "worker-0": {**LINES["worker-0"], "interface": "ib0"}})
     assert placed.facts()["interface"] == {"*": ""}

@@ -66,7 +66,7 @@ def test_the_limit_that_ends_a_replica_is_named(timeout_s: float | None, facts: 
 SAVER = "trap 'echo saved; exit 85' {number}; while :; do sleep 0.05; done"
 
 
-def test_whoever_handles_the_signal_is_told_to_save_and_goes_on_in_the_next_segment(tmp_path: Path) -> None:
+def test_a_program_that_handles_the_signal_saves_and_continues_in_the_next_segment(tmp_path: Path) -> None:
     environment = {"slurm": {"segment": "1d", "checkpoint": "1h"}}
     agents = Agents(tmp_path, SAVER.format(number="USR1"), environment=environment, ends_at=time.time() + 3600)
     agents.start()
@@ -75,14 +75,14 @@ def test_whoever_handles_the_signal_is_told_to_save_and_goes_on_in_the_next_segm
     assert "saved" in (agents.attempt() / "log").read_text()
 
 
-def test_whoever_leaves_when_the_time_of_the_run_is_over_is_not_started_again(tmp_path: Path) -> None:
+def test_a_run_that_ends_at_its_time_limit_is_not_restarted(tmp_path: Path) -> None:
     environment = {"timeout": "1h", "slurm": {"segment": "1d", "checkpoint": "2h"}}
     agents = Agents(tmp_path, SAVER.format(number="USR1"), environment=environment, ends_at=time.time() + 86400)
     agents.start()
     assert agents.end()["cause"] == "timeout"
 
 
-def test_whoever_does_not_handle_it_does_not_die_of_it(tmp_path: Path) -> None:
+def test_a_program_that_does_not_handle_the_signal_survives_it(tmp_path: Path) -> None:
     """The shell has no handler, nor has what it waits for: both would be ended by the signal."""
     environment = {"timeout": 3, "slurm": {"checkpoint": "2s"}}
     agents = Agents(tmp_path, "sleep 2; echo went on; sleep 100", environment=environment)

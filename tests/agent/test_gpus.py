@@ -34,7 +34,7 @@ def test_the_use_of_the_given_gpus_is_read(path: str, monkeypatch: pytest.Monkey
     assert asked.rstrip().endswith("-i 0,2")
 
 
-def test_without_nvidia_smi_there_is_nothing_to_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvidia_smi_there_is_nothing_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert sample_gpus(["0"]) == []
 

@@ -64,7 +64,7 @@ def test_its_exit_code_is_the_commands(tmp_path: Path, command: str, code: int, 
     assert message["ends"]["master-0"]["cause"] == cause
 
 
-def test_told_to_end_it_tells_the_command_once_and_says_so(tmp_path: Path) -> None:
+def test_asked_to_end_it_signals_the_command_once_and_says_so(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "trap 'echo told' TERM; echo ready; sleep 60 & wait $!; wait $!; echo over", grace_s=5)
     process = pod.start()
     wait_for(lambda: (pod.attempt() / "log").exists() and b"ready" in pod.log())
@@ -76,7 +76,7 @@ def test_told_to_end_it_tells_the_command_once_and_says_so(tmp_path: Path) -> No
     assert json.loads(Said(143, out).files()["master-0", "end.json"])["cause"] == "stopped"
 
 
-def test_a_command_that_does_not_heed_is_killed_after_its_grace(tmp_path: Path) -> None:
+def test_a_command_that_ignores_term_is_killed_after_its_grace(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "trap '' TERM; echo ready; while :; do sleep 0.1; done")
     process = pod.start()
     wait_for(lambda: (pod.attempt() / "log").exists() and b"ready" in pod.log())
@@ -88,7 +88,7 @@ def test_a_command_that_does_not_heed_is_killed_after_its_grace(tmp_path: Path) 
     assert pod.end()["cause"] == "stopped"
 
 
-def test_an_agent_that_is_killed_is_told_of_by_the_first_process(tmp_path: Path) -> None:
+def test_an_agent_that_is_killed_is_informed_of_by_the_first_process(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "echo ready; sleep 60")
     process = pod.start()
     wait_for(lambda: (pod.attempt() / "log").exists() and b"ready" in pod.log())
@@ -120,7 +120,7 @@ def test_a_container_that_its_kubelet_starts_again_goes_on(tmp_path: Path) -> No
     assert (tmp_path / "code" / "times").read_text() == "again\nagain\n"
 
 
-def test_the_token_is_for_nobody_but_the_agent(tmp_path: Path) -> None:
+def test_the_token_is_for_no_one_but_the_agent(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "env")
     said = pod.run(PHALANX_RUN_TOKEN="phr_secret", MY_API_KEY="from-the-secret")
     assert b"MY_API_KEY=from-the-secret" in pod.log()
@@ -245,7 +245,7 @@ def test_peers_that_never_come_are_an_end_that_names_them(tmp_path: Path) -> Non
     assert b"ran" not in pod.log("worker-0").split()
 
 
-def test_a_name_that_nobody_knows_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_no_one_knows_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The names of pods are there a moment after the pods are."""
     port = free_port()
     known, asked = threading.Event(), []
@@ -286,7 +286,7 @@ def test_at_a_name_it_listens_for_addresses_of_either_kind() -> None:
             socket.create_connection(("::1", port), timeout=2.0).close()
 
 
-def test_horovod_is_told_the_interface_of_the_pod(tmp_path: Path) -> None:
+def test_horovod_gets_the_interface_of_the_pod(tmp_path: Path) -> None:
     pod = Pod(
         tmp_path, "echo $HOROVOD_GLOO_IFACE,$HOROVOD_GLOO_RENDEZVOUS_ADDR,$HOROVOD_GLOO_RENDEZVOUS_PORT",
         framework="horovod", environment={"replicas": {"processes": 2}}, port={"master-0": 0},
@@ -318,7 +318,7 @@ def test_what_cannot_run_says_why(tmp_path: Path) -> None:
     assert "cannot read the run's plan" in said.err
 
 
-def test_a_run_folder_that_is_somebody_elses_is_told_where_something_can_be_said(tmp_path: Path) -> None:
+def test_a_run_folder_of_another_user_is_reported_where_possible(tmp_path: Path) -> None:
     for mode, steps in (("--pod", []), ("--prepare", ["true"])):
         pod = Pod(tmp_path / mode, "true", steps=steps, code={"kind": "none", "working": str(tmp_path)})
         (pod.root / "run").rmdir()
@@ -331,7 +331,7 @@ def test_a_run_folder_that_is_somebody_elses_is_told_where_something_can_be_said
         assert "cannot be created: Not a directory" in word["message"]
 
 
-def test_outputs_that_nobody_could_write_are_told_before_the_training(tmp_path: Path) -> None:
+def test_outputs_that_no_one_could_write_are_reported_before_the_training(tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.write_text("a file")
     pod = Pod(tmp_path / "pod", "echo started", outputs=str(store / "run-1"))
@@ -343,7 +343,7 @@ def test_outputs_that_nobody_could_write_are_told_before_the_training(tmp_path: 
 
 
 @pytest.mark.skipif(os.getuid() != 0 or shutil.which("setpriv") is None, reason="only root can be somebody else")
-def test_a_store_of_somebody_else_says_who_we_are() -> None:
+def test_a_store_of_another_user_says_who_we_are() -> None:
     python = shutil.which("python3", path="/usr/bin:/bin")
     if python is None:
         pytest.skip("there is no Python that another user may use")
@@ -366,7 +366,7 @@ def test_the_image_says_where_to_run_when_the_code_is_in_it(tmp_path: Path) -> N
     assert pod.log().decode().strip() == str(tmp_path)
 
 
-def test_small_outputs_come_home_and_of_others_is_told(tmp_path: Path) -> None:
+def test_small_outputs_come_home_and_of_others_is_reported(tmp_path: Path) -> None:
     command = (
         "mkdir $PHALANX_OUTPUTS/deep; echo data > $PHALANX_OUTPUTS/deep/model.bin; echo no > $PHALANX_OUTPUTS/.draft; "
         "head -c 3000000 /dev/urandom > $PHALANX_OUTPUTS/half; head -c 3000000 /dev/zero > $PHALANX_OUTPUTS/other"
@@ -386,7 +386,7 @@ def test_small_outputs_come_home_and_of_others_is_told(tmp_path: Path) -> None:
     assert (tmp_path / "store" / "model.bin").exists()
 
 
-def test_an_output_that_nobody_reads_does_not_hold_up_the_end(tmp_path: Path) -> None:
+def test_an_output_that_no_one_reads_does_not_hold_up_the_end(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "head -c 2500000 /dev/zero | tr '\\0' '\\n'; echo done >&2")
     process = pod.start(before="import phalanx.agent.stdout_courier as r; r.STUCK_S = 0.5")
     began = time.monotonic()
@@ -410,13 +410,13 @@ def test_a_slow_reader_gets_everything(tmp_path: Path) -> None:
     assert Said(0, out).files()["master-0", "log"] == pod.log()
 
 
-def test_whoever_is_left_without_a_parent_is_ended(tmp_path: Path) -> None:
+def test_a_process_without_a_parent_is_ended(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "setsid sleep 987654 & sleep 0.2; echo $!")
     assert pod.run().code == 0
     assert not os.path.exists(f"/proc/{int(pod.log())}")
 
 
-def test_a_server_that_says_nothing_does_not_keep_a_pod_that_is_told_to_end(tmp_path: Path) -> None:
+def test_a_server_that_says_nothing_does_not_keep_a_pod_that_is_asked_to_end(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         pod = Pod(
             tmp_path, "echo ready; sleep 60", courier="server", server=f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -541,7 +541,7 @@ def test_a_step_that_fails_is_named_with_what_it_said(tmp_path: Path, monkeypatc
     assert b"phr_secret" not in said.out
 
 
-def test_told_to_end_it_does_not_finish_its_steps(tmp_path: Path) -> None:
+def test_asked_to_end_it_does_not_finish_its_steps(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "true", steps=["echo $$ > pid; sleep 60"], code={"kind": "none", "working": str(tmp_path)})
     process = pod.start("--prepare")
     wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
@@ -608,7 +608,7 @@ def test_links_within_the_code_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "code" / "sub" / "c").resolve() == tmp_path / "code" / "sub" / "b"
 
 
-def test_what_is_no_archive_is_told_as_such(tmp_path: Path) -> None:
+def test_what_is_no_archive_is_reported_as_such(tmp_path: Path) -> None:
     for data in (b"no archive", b"\x1f\x8b\x08\x00broken"):
         (tmp_path / "code.tar.gz").write_bytes(data)
         with pytest.raises(VirtualenvError, match="cannot be unpacked"):

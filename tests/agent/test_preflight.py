@@ -47,7 +47,7 @@ def test_all_meet_and_the_port_is_free_for_the_command(tmp_path: Path) -> None:
     assert [run.end(name)["cause"] for name in run.names] == ["finished"] * 3
 
 
-def test_nobody_starts_before_the_last_one_is_there(tmp_path: Path) -> None:
+def test_no_one_starts_before_the_last_one_is_there(tmp_path: Path) -> None:
     run = agents(tmp_path, "date +%s.%N", meeting_s=20.0)
     facts = dict(run.facts)
     for names in (run.names[:2], run.names[2:]):
@@ -60,7 +60,7 @@ def test_nobody_starts_before_the_last_one_is_there(tmp_path: Path) -> None:
         assert float(run.log(name)) > come_at
 
 
-def test_a_port_that_is_taken_is_told_with_whoever_has_it(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_with_its_owner(tmp_path: Path) -> None:
     run = agents(tmp_path, "true")
     port = run.facts["port"]["master-0"]
     with socket.create_server(("127.0.0.1", port)):
@@ -75,7 +75,7 @@ def test_a_port_that_is_taken_is_told_with_whoever_has_it(tmp_path: Path) -> Non
     assert f"worker-0 cannot reach master-0 at 127.0.0.1:{port}" in visitor["message"]
 
 
-def test_a_name_that_nobody_knows_is_told_with_the_pair(tmp_path: Path) -> None:
+def test_a_name_that_no_one_knows_is_reported_with_the_pair(tmp_path: Path) -> None:
     run = agents(tmp_path, "true", host={"*": "no-such-host.invalid"}).start()
     end = run.end("worker-1")
     assert end["cause"] == "meeting"
@@ -96,7 +96,7 @@ def test_a_replica_that_never_comes_is_named(tmp_path: Path) -> None:
     assert "is still waiting for others" in held or "gave up waiting for others" in held
 
 
-def test_who_waits_can_be_told_to_end(tmp_path: Path) -> None:
+def test_who_waits_can_be_asked_to_end(tmp_path: Path) -> None:
     run = agents(tmp_path, "true", meeting_s=60.0)
     run.write_facts({**run.facts, "folders": {"master-0": run.facts["folders"]["master-0"]}})
     run.start()
@@ -159,6 +159,6 @@ def test_a_server_is_reached_or_said_not_to_be() -> None:
             listen(address)
 
 
-def test_who_meets_nobody_starts_at_once() -> None:
+def test_who_meets_no_one_starts_at_once() -> None:
     lonely = meetings(StoredPlan(), {name: Address(name, "h", 1) for name in ("a-0", "b-0")}, "k")["a-0"]
     run_preflight(lonely, lambda _: None, lambda: True)

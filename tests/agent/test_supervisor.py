@@ -32,7 +32,7 @@ def test_a_command_that_fails_says_with_which_code(tmp_path: Path) -> None:
     assert end["last_lines"] == ["reason"]
 
 
-def test_a_signal_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_signal_is_reported_by_its_name(tmp_path: Path) -> None:
     end = Agents(tmp_path, "kill -SEGV $$").start().end()
     assert (end["cause"], end["code"], end["signal"]) == ("error", None, 11)
     assert "SIGSEGV" in end["message"]

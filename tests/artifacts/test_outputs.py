@@ -75,7 +75,7 @@ class TestSettling:
         assert read_manifest(folder).files["outputs/a"].digest == sha256(b"six")
         assert reads == ["outputs/a", "outputs/a"]
 
-    def test_and_is_not_read_before_its_time_would_tell_of_another_write(
+    def test_and_is_not_read_before_its_time_would_show_another_write(
         self, left: Left, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ages: list[int] = []
@@ -302,7 +302,7 @@ class TestArtifacts:
             ]
         )
 
-    def test_what_nobody_told_of_is_listed_too(self, left: Left) -> None:
+    def test_what_no_one_informed_of_is_listed_too(self, left: Left) -> None:
         left.run("r1", {"artifacts/a/b": b"one", "models/net/17-1/w": b"two", "models/net/17-1/c": b"three"})
         rows = [(row.path, row.type, row.name, row.size) for row in left.settle("r1")]
         assert rows == [("artifacts/a/b", "file", "a/b", 3), ("models/net/17-1", "model", "net", 8)]
@@ -341,7 +341,7 @@ class TestBrowsing:
         assert paths(folder, "outputs/a/b") == ["outputs/a/b"]
         assert paths(folder) == ["models", "models/m", "models/m/1", "models/m/1/w", *paths(folder, "outputs")]
 
-    def test_folders_stand_before_what_they_hold_whatever_the_names(self, left: Left) -> None:
+    def test_folders_precede_their_content_for_any_names(self, left: Left) -> None:
         folder = left.run("r1", {"outputs/a/z": b"", "outputs/a.b": b"", "outputs/a-b": b""})
         assert paths(folder) == ["outputs", "outputs/a", "outputs/a/z", "outputs/a-b", "outputs/a.b"]
 

@@ -151,7 +151,7 @@ class TestPushing:
         assert sorted(found) == sorted([f"objects/{sha256(b'one')}", "runs/r1.json"])
         assert list(json.loads(found["runs/r1.json"])["files"]) == ["outputs/a"]
 
-    def test_how_far_it_is_is_told(self, left: Left, url: str) -> None:
+    def test_how_far_it_is_is_reported(self, left: Left, url: str) -> None:
         left.run("r1", {"outputs/a": bytes(3 << 20), "outputs/b": b"x"})
         calls: list[tuple[str, int, int]] = []
         push(left.home, "r1", url, lambda *what: calls.append(what))

@@ -73,7 +73,7 @@ class EngineContract:
         assert seen(rig.engine, attempt_folder, handle, ENDED).cause != "finished"
         rig.engine.cancel([handle])
 
-    def test_a_job_that_nobody_submitted_is_unknown_and_cancelled_without_a_fault(self, rig: Rig) -> None:
+    def test_a_job_that_no_one_submitted_is_unknown_and_cancelled_without_a_fault(self, rig: Rig) -> None:
         attempt_folder, handle = rig.submit("one")
         foreign = handle.replace("one", "none")
         assert foreign != handle
@@ -81,7 +81,7 @@ class EngineContract:
         rig.engine.cancel([foreign])
         assert seen(rig.engine, attempt_folder, handle, RUNNING).run_id == "one"
 
-    def test_all_jobs_are_observed_in_one_call_and_those_of_a_run_are_told_apart(self, rig: Rig) -> None:
+    def test_all_jobs_are_observed_in_one_call_and_those_of_a_run_are_distinguished(self, rig: Rig) -> None:
         jobs = {run_id: rig.submit(run_id) for run_id in ("one", "two")}
         for attempt_folder, handle in jobs.values():
             seen(rig.engine, attempt_folder, handle, WAITING, RUNNING)

@@ -120,7 +120,7 @@ def test_the_run_id_cannot_break_out_of_the_scripts() -> None:
             assert not [line for line in text.splitlines() if line.startswith("#") and "touch pwned" in line]
 
 
-def test_the_local_backend_is_installed_and_others_are_told_apart() -> None:
+def test_the_local_backend_is_installed_and_others_are_distinguished() -> None:
     assert "local" in names()
     with pytest.raises(CallError, match=r"no backend `nowhere` is installed; installed: .*local"):
         find("nowhere")
@@ -277,7 +277,7 @@ def test_ending_the_script_ends_all_replicas(tmp_path: Path, number: signal.Sign
 @pytest.mark.parametrize(
     ("before", "number"), [("start *", 1), ("workers+=*", 1), ("workers+=*", 2), ("helpers+=*", 1), ("code=0 *", 1)]
 )
-def test_told_to_end_while_it_starts_them_the_script_ends_all_replicas(
+def test_asked_to_end_while_it_starts_them_the_script_ends_all_replicas(
     tmp_path: Path, before: str, number: int
 ) -> None:
     job = written(experiment("sleep 600", "tensorflow", n_workers=1, n_ps=1), tmp_path / "job")
@@ -426,7 +426,7 @@ def test_any_text_arrives_byte_exact(tmp_path: Path, texts: list[str]) -> None:
         ("workers", "x"),
     ],
 )
-def test_a_variable_of_the_user_is_only_a_variable_whatever_its_name(tmp_path: Path, name: str, value: str) -> None:
+def test_a_variable_of_the_user_is_only_a_variable_with_any_name(tmp_path: Path, name: str, value: str) -> None:
     file = experiment("exec env -0", "tensorflow", n_workers=1)
     file["environment"]["env_vars"] = [[name, value]]
     file["build"] = {"image": "busybox:1", "env_vars": [[name, "of the build"]]}

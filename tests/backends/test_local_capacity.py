@@ -84,7 +84,7 @@ def test_gpus_that_were_given_to_us_are_all_there_is(
     assert (gpus, room.gpus) == (names, len(names))
 
 
-def test_nvidia_smi_tells_of_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nvidia_smi_says_of_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake = tmp_path / "nvidia-smi"
     fake.write_text("#!/bin/sh\nprintf '0\\n1\\n'\n")
     fake.chmod(0o755)

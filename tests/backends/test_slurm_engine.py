@@ -83,7 +83,7 @@ def test_the_timeout_of_a_command_holds_for_its_children(tmp_path: Path, monkeyp
         ("echo nonsense", EngineUnavailable, "sbatch did not print a job number"),
     ],
 )
-def test_errors_of_sbatch_are_told_apart(
+def test_errors_of_sbatch_are_distinguished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, fault: type[Exception], words: str
 ) -> None:
     slurm(tmp_path, monkeypatch, sbatch=body)
@@ -91,7 +91,7 @@ def test_errors_of_sbatch_are_told_apart(
         submit(tmp_path)
 
 
-def test_a_missing_command_is_told(tmp_path: Path) -> None:
+def test_a_missing_command_is_reported(tmp_path: Path) -> None:
     (tmp_path / "timeout").symlink_to("/usr/bin/timeout")
     with pytest.raises(EngineUnavailable, match="`sbatch` is not on the PATH"):
         SlurmEngine().submit(tmp_path, "r1", 1, 1, working=tmp_path, environment={"PATH": str(tmp_path)})

@@ -61,12 +61,12 @@ def test_a_queue_is_read_job_by_job() -> None:
         ("7|DEADLINE|0:0|0:0|None|x|y|node2||n", "timeout", "ended by the deadline of its job"),
     ],
 )
-def test_records_tell_how_a_job_ended(line: str, cause: str, why: str) -> None:
+def test_records_show_how_a_job_ended(line: str, cause: str, why: str) -> None:
     seen = observed(record_rows(line))
     assert (seen.state, seen.cause, seen.why) == (ENDED, cause, why)
 
 
-def test_a_state_that_nobody_knows_is_no_end() -> None:
+def test_a_state_that_no_one_knows_is_no_end() -> None:
     assert observed(record_rows("7|LAUNCHING_ROCKETS|0:0|0:0|None|x|y|node1||n")).state == RUNNING
 
 
@@ -110,7 +110,7 @@ def test_why_a_job_was_started_again_is_in_its_earlier_records() -> None:
         ("sbatch: error: Batch job submission failed: Requested node configuration is not available", False),
     ],
 )
-def test_what_may_pass_is_told_from_what_will_not(complaint: str, passes: bool) -> None:
+def test_what_may_pass_differs_from_what_will_not(complaint: str, passes: bool) -> None:
     assert may_pass(complaint) is passes
 
 
@@ -131,7 +131,7 @@ def test_that_a_step_was_killed_for_memory_stands_in_the_output_of_its_job(line:
     assert refine(cancelled, [line]) == cancelled
 
 
-def test_complaints_are_told_without_the_name_of_the_command() -> None:
+def test_complaints_are_reported_without_the_name_of_the_command() -> None:
     said = "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid\n"
     assert error_of(said) == "invalid partition specified: x; Batch job submission failed: Invalid"
     assert error_of("") == "no error message"

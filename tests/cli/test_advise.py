@@ -214,7 +214,7 @@ def test_several_runs_are_advised_one_by_one_and_summed_up(place: Place, monkeyp
     assert not list(place.folder.glob("*.advised.yml"))
 
 
-def test_a_run_that_nobody_measured_gets_no_advice(place: Place) -> None:
+def test_a_run_that_no_one_measured_gets_no_advice(place: Place) -> None:
     place.remember("outside0000", backend="outside")
     place.remember("nofolder000")
     assert (

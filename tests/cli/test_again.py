@@ -61,7 +61,7 @@ def test_only_a_run_that_is_there_can_be_resumed(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_whose_folder_of_work_is_gone_is_told_so(place: Place, tmp_path: Path) -> None:
+def test_a_run_whose_folder_of_work_is_gone_is_reported(place: Place, tmp_path: Path) -> None:
     run_id = place.ran("true")
     shutil.move(place.folder, tmp_path / "moved")
     place.folder.parent.joinpath("elsewhere").mkdir()
@@ -159,7 +159,7 @@ def test_what_it_takes_to_do_a_run_again_is_kept_without_secrets(place: Place) -
     assert kept == []
 
 
-def test_rerun_tells_what_has_changed_since(place: Place) -> None:
+def test_rerun_says_what_has_changed_since(place: Place) -> None:
     run_id = place.ran("true")
     path = place.home / "runs" / run_id / "records.json"
     records = json.loads(path.read_text())
@@ -193,7 +193,7 @@ def test_a_run_that_was_built_is_run_again_in_its_build(place: Place) -> None:
     assert "--build" in place.call("restart", first).err
 
 
-def test_build_steps_that_are_not_run_are_told_of(place: Place) -> None:
+def test_build_steps_that_are_not_run_are_reported_of(place: Place) -> None:
     answer = place.run("true", build={"build_steps": ["false"]})
     assert answer.code == 0
     assert "--build" in answer.err
@@ -207,7 +207,7 @@ def test_a_build_step_that_fails_shows_its_last_lines(place: Place) -> None:
     assert "no such thing" in answer.err
 
 
-def test_a_healthy_home_is_told_so(place: Place) -> None:
+def test_a_healthy_home_is_reported(place: Place) -> None:
     place.ran("true")
     answer = place.call("doctor")
     assert (answer.code, answer.out.splitlines()[-1]) == (0, "no problems found")

@@ -24,7 +24,7 @@ def checked(text: str, *arguments: str) -> Answer:
 # a good file ------------------------------------------------------------------------------------------------------
 
 
-def test_a_good_file_is_told_in_json(tmp_path: Path) -> None:
+def test_a_good_file_is_reported_in_json(tmp_path: Path) -> None:
     file = tmp_path / "polyaxonfile.yml"
     file.write_text(MODERN, encoding="utf-8")
     answer = called("check", "--json", "-f", str(file))
@@ -54,7 +54,7 @@ def test_whole_amounts_are_whole_numbers_in_json() -> None:
     assert '"cpu": {"requests": 11, "limits": 19}' in checked(MODERN, "--json").out
 
 
-def test_params_tags_and_the_filled_in_command_are_told() -> None:
+def test_params_tags_and_the_filled_in_command_are_reported() -> None:
     data = checked(ALONE, "--json").data
     assert data["params"] == {"lr": 0.01, "layers": [64, 32], "note": "it's"}
     assert data["tags"] == ["vision", "first"]
@@ -72,7 +72,7 @@ def test_what_was_read_differently_is_a_note_with_its_place() -> None:
     assert found >= {(3, "declarations"), (5, "environment.tensorflow"), (9, "gpu.request"), (9, "gpu.limit")}
 
 
-def test_a_good_file_is_told_in_words(tmp_path: Path) -> None:
+def test_a_good_file_is_reported_in_words(tmp_path: Path) -> None:
     file = tmp_path / "polyaxonfile.yml"
     file.write_text(SECTION, encoding="utf-8")
     answer = called("check", "-f", str(file))
@@ -93,7 +93,7 @@ def test_params_are_printed_with_the_characters_of_the_file() -> None:
     assert "params     commit=0123456, lr=1e-3, name=1e-3-a, n=3\n" in answer.out
 
 
-def test_a_group_tells_its_search_and_keeps_the_templates_of_its_command() -> None:
+def test_a_group_says_its_search_and_keeps_the_templates_of_its_command() -> None:
     data = checked(GROUP, "--json").data
     assert (data["kind"], data["replicas"], data["is_distributed"]) == ("group", {"master": 1, "worker": 1}, True)
     assert data["command"] == ("train --lr={{ lr }} --units={{ units }} --dropout={{ dropout }} --epochs={{ epochs }}")
@@ -103,7 +103,7 @@ def test_a_group_tells_its_search_and_keeps_the_templates_of_its_command() -> No
     assert "10 experiments" in checked(GROUP).out
 
 
-def test_a_pipeline_tells_its_ops() -> None:
+def test_a_pipeline_says_its_ops() -> None:
     answer = checked(PIPELINE, "--json")
     assert (answer.code, answer.data["kind"], answer.data["replicas"]) == (0, "pipeline", {})
     assert answer.data["ops"] == ["prepare", "train", "ship"]
@@ -134,7 +134,7 @@ params: {lr_rate: 1}
 """
 
 
-def test_all_faults_of_a_bad_file_are_told_at_once_in_json(tmp_path: Path) -> None:
+def test_all_faults_of_a_bad_file_are_reported_at_once_in_json(tmp_path: Path) -> None:
     file = tmp_path / "polyaxonfile.yml"
     file.write_text(FAULTY, encoding="utf-8")
     answer = called("check", "--json", "-f", str(file))
@@ -157,7 +157,7 @@ def test_all_faults_of_a_bad_file_are_told_at_once_in_json(tmp_path: Path) -> No
     assert hints[9] is None
 
 
-def test_all_faults_of_a_bad_file_are_told_at_once_in_words(tmp_path: Path) -> None:
+def test_all_faults_of_a_bad_file_are_reported_at_once_in_words(tmp_path: Path) -> None:
     file = tmp_path / "polyaxonfile.yml"
     file.write_text(FAULTY, encoding="utf-8")
     answer = called("check", "-f", str(file))
@@ -216,7 +216,7 @@ def test_the_offending_text_is_underlined(tmp_path: Path, text: str, line: int, 
     assert underlined(answer) == [(line, token)]
 
 
-def test_a_fault_is_told_once_also_where_one_number_means_two() -> None:
+def test_a_fault_is_reported_once_also_where_one_number_means_two() -> None:
     (error,) = checked(HEAD + "environment: {resources: {cpu: many}}\n", "--json").data["errors"]
     assert error["path"] == "environment.resources.cpu"
 
@@ -245,7 +245,7 @@ def test_several_files_are_laid_over_each_other(tmp_path: Path) -> None:
     assert (data["command"], data["tags"], data["framework"]) == ("run 1 3", ["z"], "keras")
 
 
-def test_a_fault_of_a_layer_is_told_where_the_layer_has_it(tmp_path: Path) -> None:
+def test_a_fault_of_a_layer_is_reported_at_its_place_in_the_layer(tmp_path: Path) -> None:
     base, layer = tmp_path / "base.yml", tmp_path / "layer.yml"
     base.write_text(HEAD + "run: {cmd: ls}\n", encoding="utf-8")
     layer.write_text("\n\nrnu: 1\n", encoding="utf-8")
@@ -359,7 +359,7 @@ def test_the_usual_names_have_an_order(tmp_path: Path) -> None:
     assert called("check", "--json", cwd=tmp_path).data["command"] == "polyaxon.yaml"
 
 
-def test_without_any_file_the_call_is_wrong_and_tells_how_to_go_on(tmp_path: Path) -> None:
+def test_without_any_file_the_call_is_wrong_and_says_how_to_go_on(tmp_path: Path) -> None:
     answer = called("check", cwd=tmp_path)
     assert (answer.code, answer.out) == (2, "")
     assert "-f FILE" in answer.err
@@ -410,7 +410,7 @@ def test_a_file_that_cannot_be_read_is_a_wrong_call(tmp_path: Path, kind: str) -
     assert (in_json.data["ok"], set(error)) == (False, ERROR_KEYS)
 
 
-def test_all_files_that_cannot_be_read_are_told_at_once(tmp_path: Path) -> None:
+def test_all_files_that_cannot_be_read_are_reported_at_once(tmp_path: Path) -> None:
     answer = quick("check", "-f", str(tmp_path / "a.yml"), "-f", str(tmp_path), "-f", str(tmp_path / "b.yml"))
     assert all(name in answer.err for name in ("a.yml", "is a directory", "b.yml"))
 
@@ -568,7 +568,7 @@ def test_options_that_make_no_sense_are_a_wrong_call(arguments: list[str]) -> No
     assert quick("check", *arguments).code == 2
 
 
-def test_what_no_cluster_of_kubernetes_would_run_is_told_with_what_would() -> None:
+def test_what_no_cluster_of_kubernetes_would_run_is_reported_with_what_would() -> None:
     text = HEAD + "framework: mxnet\nenvironment: {data_refs: [images], replicas: {n_workers: 2}}\nrun: {cmd: ls}\n"
     by_operators = checked(text, "--on", "kubeflow")
     assert by_operators.code == 1

@@ -50,7 +50,7 @@ def test_what_the_site_takes_is_fine() -> None:
     assert "ok: file.yml: experiment `train`, pytorch" in answer.out
 
 
-def test_what_the_site_refuses_is_told_with_its_place_and_what_would_fit(place: Path) -> None:
+def test_what_the_site_refuses_is_reported_with_its_place_and_what_would_fit(place: Path) -> None:
     changed(place, "timeout: 3h", "timeout: 10d")
     changed(place, "gpu_type: a100", "gpu_type: a10")
     changed(place, "account: def-me, ", "")
@@ -94,7 +94,7 @@ def test_json(place: Path) -> None:
     assert answer.data["replicas"] == {"master": 1, "worker": 3}
 
 
-def test_without_a_profile_the_file_is_checked_and_one_is_told_where_to_get_one() -> None:
+def test_without_a_profile_the_file_is_checked_and_the_answer_says_where_to_get_one() -> None:
     answer = quick("check", "-f", "file.yml", "--on", "slurm")
     assert answer.code == 0
     assert "no site profile found: create one with `phalanx site init` on the cluster" in answer.out
@@ -146,7 +146,7 @@ def test_wrong_calls(arguments: tuple[str, ...], said: str) -> None:
     assert said in answer.err
 
 
-def test_a_wrong_profile_is_told_in_full(place: Path) -> None:
+def test_a_wrong_profile_is_reported_in_full(place: Path) -> None:
     (place / "site.yml").write_text("name: x\nnodse: []\npolicy: {tiem: required}\n")
     answer = quick("check", "-f", "file.yml", "--on", "slurm", "--site", "./site.yml")
     assert answer.code == 1

@@ -106,7 +106,7 @@ def test_a_namespace_that_is_not_there_is_a_problem(server: FakeApiServer) -> No
     assert "no namespace" not in quick("doctor", "--on", "kubernetes", "--namespace", "team").out
 
 
-def test_a_full_quota_and_queues_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_quota_and_queues_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PHALANX_HOME", str(tmp_path / "home"))
     server = FakeApiServer(version="1.20", operators=["kueue"])
     meta = {"name": "team", "namespace": "default"}
@@ -154,13 +154,13 @@ def test_the_homes_settings_name_the_cluster(
     ],
 )
 @pytest.mark.usefixtures("server")
-def test_a_wrong_call_is_told_kindly(arguments: list[str], words: str) -> None:
+def test_a_wrong_call_is_reported_kindly(arguments: list[str], words: str) -> None:
     answer = quick("doctor", *arguments)
     assert (answer.code, answer.out) == (2, "")
     assert words in answer.err
 
 
-def test_a_cluster_that_is_down_is_told_kindly(server: FakeApiServer) -> None:
+def test_a_cluster_that_is_down_is_reported_kindly(server: FakeApiServer) -> None:
     server.stop()
     answer = quick("doctor", "--on", "kubernetes")
     assert answer.code == 2
@@ -169,7 +169,7 @@ def test_a_cluster_that_is_down_is_told_kindly(server: FakeApiServer) -> None:
     assert (as_json.code, as_json.data["ok"]) == (2, False)
 
 
-def test_what_a_file_must_say_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_file_must_contain_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PHALANX_HOME", str(tmp_path / "home"))
     server = FakeApiServer(operators=["kueue"])
     for name in ("a", "b"):

@@ -11,7 +11,7 @@ __all__ = ["place_fixture"]
 FAILING = 'if [ "$PHALANX_REPLICA" = worker-1 ]; then {}; else sleep 30; fi'
 
 
-def test_the_first_that_failed_is_told_with_its_last_lines(place: Place) -> None:
+def test_the_first_that_failed_is_reported_with_its_last_lines(place: Place) -> None:
     script = "raise ValueError('a bad batch')"
     answer = place.run(FAILING.format(f'echo before; python3 -c "{script}"'), framework="plain", environment=THREE)
     assert answer.code == 1
@@ -25,7 +25,7 @@ def test_the_first_that_failed_is_told_with_its_last_lines(place: Place) -> None
     assert rows["master-0"] == rows["worker-0"] == "stopped because worker-1 failed"
 
 
-def test_whoever_lost_another_is_not_the_first(place: Place) -> None:
+def test_a_replica_that_lost_its_peer_did_not_fail_first(place: Place) -> None:
     lost = "ConnectionResetError: Connection reset by peer"
     script = (
         f"if [ $PHALANX_REPLICA = master-0 ]; then echo 'Traceback (most recent call last):'; echo '{lost}'; "
@@ -39,7 +39,7 @@ def test_whoever_lost_another_is_not_the_first(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_in_which_nobody_says_anything_is_ended_and_says_where_it_was(place: Place) -> None:
+def test_a_run_in_which_no_one_says_anything_is_ended_and_says_where_it_was(place: Place) -> None:
     (place.folder / "train.py").write_text(
         "import os, time\n"
         "def load():\n"
@@ -71,7 +71,7 @@ def test_a_run_that_goes_on_talking_is_left_alone(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_a_failure_of_an_earlier_attempt_is_not_told_of_the_last_one(place: Place) -> None:
+def test_a_failure_of_an_earlier_attempt_is_not_informed_of_the_last_one(place: Place) -> None:
     run_id = place.ran("[ $PHALANX_ATTEMPT = 2 ]")
     assert "master-0 failed first" in place.call("show", run_id).out
     assert place.call("resume", run_id).code == 0
@@ -79,7 +79,7 @@ def test_a_failure_of_an_earlier_attempt_is_not_told_of_the_last_one(place: Plac
 
 
 @pytest.mark.slow
-def test_a_rebuilt_database_tells_the_same(place: Place) -> None:
+def test_a_rebuilt_database_says_the_same(place: Place) -> None:
     run_id = place.ran(FAILING.format("exit 5"), framework="plain", environment=THREE)
     before = place.call("show", run_id, "--json").data
     assert place.call("doctor", "--rebuild").code == 0

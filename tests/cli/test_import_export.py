@@ -52,7 +52,7 @@ def test_a_second_import_leaves_alone_what_is_here(place: Place) -> None:
     assert place.call("ps", "--json").data["count"] == 2
 
 
-def test_a_dry_run_tells_everything_and_changes_nothing(place: Place) -> None:
+def test_a_dry_run_says_everything_and_changes_nothing(place: Place) -> None:
     answer = place.call("import", str(mlruns(place.folder)), "--dry-run", "--json").data
     assert (answer["ok"], answer["kind"], answer["dry_run"]) == (True, "mlflow", True)
     assert answer["runs"][0]["counts"] == {"points": 4, "artifacts": 1}
@@ -94,7 +94,7 @@ def test_every_kind_is_recognised(place: Place) -> None:
         assert (answer["kind"], len(answer["runs"]) > 0) == (kind, True), source
 
 
-def test_a_table_gets_the_name_and_project_it_is_told(place: Place) -> None:
+def test_a_table_gets_the_given_name_and_project(place: Place) -> None:
     (place.folder / "log.csv").write_text("epoch,loss\n0,1.5\n1,0.5\n")
     answer = place.call("import", "log.csv", "--run-name", "my run", "--project", "mine")
     assert answer.code == 0, answer.err
@@ -115,7 +115,7 @@ def test_a_table_gets_the_name_and_project_it_is_told(place: Place) -> None:
         (["a\0b"], "is not a valid file name"),
     ],
 )
-def test_calls_that_are_wrong_are_told(place: Place, arguments: list[str], said: str) -> None:
+def test_calls_that_are_wrong_are_reported(place: Place, arguments: list[str], said: str) -> None:
     (place.folder / "x.csv").write_text("step,a\n1,2\n")
     paths = [str(place.folder / item) if item in (".", "x.csv") else item for item in arguments]
     answer = place.quick("import", *paths)
@@ -209,7 +209,7 @@ def test_imported_runs_go_out_in_every_form(place: Place, form: str) -> None:
         (["-q", "colour:red"], "colour"),
     ],
 )
-def test_exports_that_are_wrong_are_told(place: Place, arguments: list[str], said: str) -> None:
+def test_exports_that_are_wrong_are_reported(place: Place, arguments: list[str], said: str) -> None:
     answer = place.quick("export", *arguments, "-o", str(place.folder / "out"))
     assert answer.code == 2
     assert said in answer.err

@@ -58,7 +58,7 @@ def test_it_prints_the_file_when_asked(tmp_path: Path, monkeypatch: pytest.Monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_its_json_tells_where_the_file_is(tmp_path: Path) -> None:
+def test_its_json_says_where_the_file_is(tmp_path: Path) -> None:
     target = str(tmp_path / "a.yml")
     answer = json.loads(init("-o", target, "--json").output)
     assert answer["ok"] is True

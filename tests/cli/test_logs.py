@@ -62,7 +62,7 @@ def test_replicas_are_chosen_by_name_role_and_rank(place: Place) -> None:
     assert place.call("logs", run_id, "--rank", "1").out == "rank 1\n"  # alone, it needs no name
 
 
-def test_whom_nobody_knows_is_a_wrong_call(place: Place) -> None:
+def test_whom_no_one_knows_is_a_wrong_call(place: Place) -> None:
     run_id = place.ran("echo x", **GANG)
     answer = place.call("logs", run_id, "--replica", "woker-1")
     assert answer.code == 2
@@ -115,7 +115,7 @@ def test_nothing_in_a_log_can_command_the_terminal(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_an_endless_line_is_told_in_pieces(place: Place) -> None:
+def test_an_endless_line_is_reported_in_pieces(place: Place) -> None:
     run_id = place.ran("head -c 100000 /dev/zero | tr '\\0' x; echo end")
     out = place.call("logs", run_id).out
     assert out.replace("\n", "") == "x" * 100_000 + "end"
@@ -166,7 +166,7 @@ def test_following_goes_on_until_the_run_is_over(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_following_schedules_when_nobody_else_does(place: Place) -> None:
+def test_following_schedules_when_no_one_else_does(place: Place) -> None:
     process, run_id = place.begun(then="while [ ! -e go ]; do sleep 0.05; done; echo over")
     process.kill()
     ended(process)
@@ -320,7 +320,7 @@ def test_folding_holds_little_however_much_is_said_at_once() -> None:
     assert next(burst).text == "2001"
 
 
-def test_names_in_a_row_are_told_by_their_ends() -> None:
+def test_names_in_a_row_are_reported_by_their_ends() -> None:
     assert names_text(["worker-10", "worker-9", "worker-8", "ps-0", "worker-2"]) == "ps-0, worker-2, worker-8..10"
 
 

@@ -27,7 +27,7 @@ OURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
-def test_the_version_is_told_with_its_python_and_extras(option: str) -> None:
+def test_the_version_is_reported_with_its_python_and_extras(option: str) -> None:
     answer = called(option)
     assert (answer.code, answer.err) == (0, "")
     first, second = answer.out.splitlines()
@@ -238,7 +238,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path, verb: str) -> None:
     assert int(answer.out) in (0, 141)  # never 1 or 2: neither the file nor the call is wrong
 
 
-def test_a_full_disk_is_told_and_not_called_a_bug(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_not_called_a_bug(tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("only Linux has a disk that is always full")
     answer = in_shell('"$PHALANX" schema > /dev/full', tmp_path)

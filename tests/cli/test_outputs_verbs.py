@@ -58,7 +58,7 @@ class TestOutputs:
         assert (folder["path"], folder["kind"], folder["size"]) == ("outputs", "folder", 3)
         assert (file["path"], file["digest"], file["place"]) == ("outputs/a", sha256(b"one"), "here")
 
-    def test_nothing_is_told_kindly(self, place: Place, left: Left) -> None:
+    def test_nothing_is_reported_kindly(self, place: Place, left: Left) -> None:
         left.run("r1")
         assert "has no files" in fine(place.quick("outputs", "r1"))
         assert "there is no run" in refused(place.quick("outputs", "nobody"))
@@ -297,7 +297,7 @@ class TestModels:
             (("delete", "nobody", "-y"), "there is no model"),
         ],
     )
-    def test_wrong_calls_are_told_kindly(self, place: Place, arguments: tuple[str, ...], said: str) -> None:
+    def test_wrong_calls_are_reported_kindly(self, place: Place, arguments: tuple[str, ...], said: str) -> None:
         self.register(place)
         err = refused(place.quick("models", *arguments))
         assert said in err

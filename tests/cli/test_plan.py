@@ -151,7 +151,7 @@ def test_every_kind_and_dialect_can_be_planned(name: str, arguments: list[str]) 
         (HEAD + "rnu: 1\n", "`rnu`"),
     ],
 )
-def test_a_bad_file_is_told_as_check_tells_it(text: str, word: str) -> None:
+def test_a_bad_file_is_reported_as_check_says_it(text: str, word: str) -> None:
     answer = planned(text)
     assert (answer.code, answer.out) == (1, "")
     assert word in answer.err
@@ -249,7 +249,7 @@ def test_a_folder_that_cannot_be_written_is_a_wrong_call(tmp_path: Path, kind: s
     assert (tmp_path / "file").read_text(encoding="utf-8") == "x"
 
 
-def test_json_tells_which_files_were_written(tmp_path: Path) -> None:
+def test_json_says_which_files_were_written(tmp_path: Path) -> None:
     data: Any = planned(SMALL, "--json", "-o", str(tmp_path / "job")).data
     assert data["job"] == {"files": sorted(tree(tmp_path / "job")), "folder": str(tmp_path / "job")}
     assert planned(SMALL, "--json", "--on", "local").data["job"]["folder"] is None

@@ -54,7 +54,7 @@ def test_nothing_is_built_for_a_run_that_is_refused(place: Place, path: str) -> 
     assert_nothing_is_left(place)
 
 
-def test_programs_are_told_in_json(place: Place, path: str) -> None:
+def test_programs_are_reported_in_json(place: Place, path: str) -> None:
     answer = place.call("run", "-f", place.file("true"), "--on", "slurm", "-d", "--json", PATH=path)
     assert (answer.code, answer.data["ok"]) == (2, False)
     assert "sbatch" in answer.data["errors"][0]["message"]
@@ -114,6 +114,7 @@ def test_without_its_package_a_run_on_kubernetes_names_the_extra(place: Place, o
     assert_nothing_is_left(place)
 
 
+@pytest.mark.slow
 def test_a_run_on_slurm_is_not_repeated_where_there_is_no_sbatch(place: Place, path: str, tmp_path: Path) -> None:
     commands = tmp_path / "slurm"
     commands.mkdir()

@@ -62,7 +62,7 @@ def test_a_query_filters(filled: Place, query: str, found: list[str]) -> None:
     assert ids(filled, "-q", query) == found
 
 
-def test_it_sorts_by_what_it_is_told(filled: Place) -> None:
+def test_it_sorts_by_the_given_field(filled: Place) -> None:
     assert ids(filled, "--sort", "created_at") == ["aaa1", "aab2", "bbb3"]
     assert ids(filled, "-s", "metric.loss")[:2] == ["aab2", "aaa1"]
     assert ids(filled, "-q", "metric.loss:<1", "-s", "-metric.loss") == ["aaa1", "aab2"]
@@ -75,7 +75,7 @@ def test_pages_and_projects(filled: Place) -> None:
     assert filled.call("ps", "-n", "1", "--json").data["count"] == 3
 
 
-def test_a_wrong_query_is_told_in_words(filled: Place) -> None:
+def test_a_wrong_query_is_reported_in_words(filled: Place) -> None:
     answer = filled.call("ps", "-q", "statuss:running")
     assert answer.code == 2
     assert "status" in answer.err

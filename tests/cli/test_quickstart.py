@@ -241,6 +241,6 @@ def test_the_path_is_only_suggested_where_the_shell_finds_another_phalanx(
     assert commands[3] == f'export PATH={Path(COMMAND).parent}:"$PATH"'
 
 
-def test_without_a_terminal_nobody_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_no_one_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     assert quickstart.is_interactive() is False

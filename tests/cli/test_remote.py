@@ -117,7 +117,7 @@ def trained(server: tuple[Place, str], tmp_path_factory: pytest.TempPathFactory)
     return str(row["id"]), answer, laptop
 
 
-def test_a_run_from_a_laptop_streams_by_and_tells_its_end(
+def test_a_run_from_a_laptop_streams_by_and_says_its_end(
     server: tuple[Place, str], trained: tuple[str, Answer, Laptop]
 ) -> None:
     run_id, answer, laptop = trained
@@ -199,9 +199,7 @@ def test_points_come_as_they_were_logged(server: tuple[Place, str], trained: tup
     assert len(there.out.splitlines()) == 61
 
 
-def test_events_tell_the_same_as_far_as_a_server_knows(
-    server: tuple[Place, str], trained: tuple[str, Answer, Laptop]
-) -> None:
+def test_events_agree_as_far_as_a_server_knows(server: tuple[Place, str], trained: tuple[str, Answer, Laptop]) -> None:
     run_id, _, laptop = trained
     here = server[0].quick("events", run_id, "--json").data["events"]
     there = laptop.quick("events", run_id, "--json").data["events"]
@@ -241,7 +239,7 @@ def test_models_are_shown_and_fetched(
     assert "`net` has no version 7; the latest is 1" in missing.err
 
 
-def test_what_runs_used_is_told(trained: tuple[str, Answer, Laptop]) -> None:
+def test_what_runs_used_is_reported(trained: tuple[str, Answer, Laptop]) -> None:
     run_id, _, laptop = trained
     answer = laptop.quick("advise", run_id)
     assert answer.code == 0, answer.err
@@ -329,7 +327,7 @@ def test_runs_are_made_again(trained: tuple[str, Answer, Laptop]) -> None:
     assert laptop.quick("resume", new, "--json").data["attempt"] == 2
 
 
-def test_what_is_wrong_with_a_file_is_told_with_its_place(laptop: Laptop) -> None:
+def test_what_is_wrong_with_a_file_is_reported_with_its_place(laptop: Laptop) -> None:
     (laptop.folder / "polyaxonfile.yml").write_text("version: 1\nkind: job\nrun: {cmdd: x}\n")
     answer = laptop.call("run")
     assert answer.code == 1
@@ -339,7 +337,7 @@ def test_what_is_wrong_with_a_file_is_told_with_its_place(laptop: Laptop) -> Non
 # trouble -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_token_and_a_dead_server_are_told_with_what_to_do(laptop: Laptop) -> None:
+def test_a_wrong_token_and_a_dead_server_are_reported_with_what_to_do(laptop: Laptop) -> None:
     wrong = laptop.quick("ps", PHALANX_TOKEN="wrong")
     assert (wrong.code, wrong.out) == (2, "")
     assert "rejected the token" in wrong.err
@@ -394,7 +392,7 @@ def test_what_is_only_done_at_home_says_so(laptop: Laptop, words: str) -> None:
 
 @pytest.mark.parametrize("words", ["check", "plan", "convert", "schema"])
 @pytest.mark.slow
-def test_files_are_looked_at_here_whatever_the_server_is(laptop: Laptop, words: str) -> None:
+def test_files_are_read_here_for_any_server(laptop: Laptop, words: str) -> None:
     laptop.file("true")
     answer = laptop.call(words, "--json", PHALANX_SERVER="http://127.0.0.1:9")
     assert answer.code == 0, answer.err

@@ -42,7 +42,7 @@ def test_it_prints_what_following_the_logs_prints(place: Place) -> None:
     assert "[master-0, worker-0..1 x3] Epoch 1" in answer.out.splitlines()
 
 
-def test_json_tells_the_run_its_replicas_and_statuses(place: Place) -> None:
+def test_json_says_the_run_its_replicas_and_statuses(place: Place) -> None:
     answer = place.run("echo hidden", "--json", framework="pytorch", environment=THREE)
     assert answer.code == 0
     data = answer.data
@@ -132,7 +132,7 @@ def test_detached_it_prints_the_id_and_the_run_goes_on(place: Place) -> None:
     assert (place.attempt(run_id) / "log").read_text() == "later\n"
 
 
-def test_detached_json_tells_the_id(place: Place) -> None:
+def test_detached_json_says_the_id(place: Place) -> None:
     data = place.run("true", "--detach", "--json").data
     assert data["ok"] is True
     assert data["id"] in place.run_ids()
@@ -268,7 +268,7 @@ def test_secrets_of_the_environment_are_in_no_file_of_ours(place: Place) -> None
     assert [path for path in _files(place.home) if secret.encode() in path.read_bytes()] == []
 
 
-def test_the_command_sees_the_environment_of_whoever_ran_it(place: Place) -> None:
+def test_the_command_sees_the_environment_of_its_submitter(place: Place) -> None:
     answer = place.call("run", "-f", place.file("echo $MY_OWN"), MY_OWN="kept")
     assert answer.out == "kept\n"
 
@@ -310,7 +310,7 @@ def test_no_exit_code_is_taken_for_another(place: Place, code: int) -> None:
     assert place.run(f"exit {code}").code == code
 
 
-def test_what_this_machine_does_not_give_is_told(place: Place) -> None:
+def test_what_this_machine_does_not_give_is_reported(place: Place) -> None:
     answer = place.run(
         "true",
         build={"image": "tensorflow/tensorflow:1.4.1", "commit": "abc"},
@@ -350,7 +350,7 @@ def test_many_at_once_are_one_object_each(place: Place) -> None:
     assert {row["id"] for row in rows} == {run["id"] for run in place.call("ps", "--json").data["runs"]}
 
 
-def test_the_faults_of_all_files_are_told_and_nothing_is_queued(place: Place) -> None:
+def test_the_faults_of_all_files_are_reported_and_nothing_is_queued(place: Place) -> None:
     place.file("true", name="good.yml")
     place.file("true", name="bad.yml", environmen={})
     place.file(None, name="worse.yml", run={"cmd": ""}, enviroment={})
@@ -363,7 +363,7 @@ def test_the_faults_of_all_files_are_told_and_nothing_is_queued(place: Place) ->
     assert place.call("ps", "--json").data["runs"] == []
 
 
-def test_what_cannot_be_queued_is_told_beside_what_is(place: Place) -> None:
+def test_what_cannot_be_queued_is_reported_beside_what_is(place: Place) -> None:
     place.file("true", name="good.yml")
     place.file("true", name="greedy.yml", environment=GREEDY)
     answer = place.call("run", "--strict", "--each", "greedy.yml", "good.yml")

@@ -52,7 +52,7 @@ AWKWARD = {
 
 
 @pytest.mark.parametrize("name", AWKWARD)
-def test_whatever_is_fine_to_check_fits_once_it_is_converted(name: str) -> None:
+def test_a_valid_value_fits_after_conversion(name: str) -> None:
     answer = quick("convert", "--json", "-f", "-", stdin=HEAD + AWKWARD[name])
     assert answer.code == 0, answer.out
     assert faults(answer.data) == []

@@ -124,7 +124,7 @@ def test_show_what_is_not_there() -> None:
     assert "did you mean `narval`?" in quick("site", "show", "narvall").err
 
 
-def test_show_tells_every_fault_of_a_profile(cluster: Cluster, tmp_path: Path) -> None:
+def test_show_says_every_fault_of_a_profile(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "bad.yml").write_text("nmae: x\nnodes: [{cpus: 4, memroy: 1Gi}]\n")
     answer = quick("site", "show", str(tmp_path / "bad.yml"))
     assert answer.code == 1

@@ -149,7 +149,7 @@ def test_workers_are_tried_as_well(place: Place) -> None:
     assert any("a step with more workers may be more work" in remark for remark in found["remarks"])
 
 
-def test_ctrl_c_ends_the_trial_and_tells_what_is_known(place: Place) -> None:
+def test_ctrl_c_ends_the_trial_and_says_what_is_known(place: Place) -> None:
     file = place.file("touch ready; while :; do echo x; sleep 0.1; done")
     process = place.start("size", "-f", file, "--try", "memory=64Mi,128Mi", "--for", "60s", "--json")
     wait_for((place.folder / "ready").exists)
@@ -162,7 +162,7 @@ def test_ctrl_c_ends_the_trial_and_tells_what_is_known(place: Place) -> None:
     assert [run["status"] for run in place.call("ps", "--json").data["runs"]] == ["stopped"]
 
 
-def test_all_faults_of_a_call_are_told_at_once(place: Place) -> None:
+def test_all_faults_of_a_call_are_reported_at_once(place: Place) -> None:
     file = place.file("true")
     answer = place.quick(
         "size", "-f", str(place.folder / file), "--try", "cpu=1,x,0", "--try", "gpo=1", "--try", "memory",
@@ -192,7 +192,7 @@ def test_what_cannot_be_tried_is_refused(place: Place, tries: list[str], fields:
     assert words in answer.err
 
 
-def test_what_the_file_does_not_bear_is_told_before_anything_runs(place: Place) -> None:
+def test_what_the_file_does_not_bear_is_reported_before_anything_runs(place: Place) -> None:
     file = str(place.folder / place.file("true"))
     answer = place.quick("size", "-f", file, "--try", "workers=1,2")
     assert answer.code == 1

@@ -50,7 +50,7 @@ def test_a_run_that_is_over_stays_as_it_is(place: Place) -> None:
     assert f"{run_id}: succeeded" in answer.out
 
 
-def test_an_unknown_run_stops_nobody(place: Place) -> None:
+def test_an_unknown_run_stops_no_one(place: Place) -> None:
     process, run_id = place.begun()
     assert place.call("stop", run_id, "nobody").code == 2
     assert process.poll() is None

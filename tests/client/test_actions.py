@@ -75,7 +75,7 @@ def test_a_run_is_followed_until_it_is_over(client: Client) -> None:
     assert client.status(run.id).status == "succeeded"
 
 
-def test_what_happens_is_told_as_it_does(site: Site, client: Client) -> None:
+def test_what_happens_is_reported_as_it_does(site: Site, client: Client) -> None:
     heard: list[tuple[str, str]] = []
 
     def listen() -> None:

@@ -71,7 +71,7 @@ def test_the_owner_needs_no_token_for_the_server_of_the_own_home(surroundings: d
         assert other.token == ""
 
 
-def test_whoever_has_the_port_of_a_server_that_was_killed_is_told_no_token(
+def test_another_process_on_the_port_of_a_killed_server_gets_no_token(
     surroundings: dict[str, str], tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
@@ -93,14 +93,14 @@ def test_what_is_no_address_is_refused(surroundings: dict[str, str], url: str) -
 
 
 @pytest.mark.parametrize("token", ["two words", "new\nline", "ümlaut", "x" * 5000, "\x1b"])
-def test_what_can_be_no_token_is_refused_without_telling_it(surroundings: dict[str, str], token: str) -> None:
+def test_what_can_be_no_token_is_refused_without_saying_it(surroundings: dict[str, str], token: str) -> None:
     with pytest.raises(CallError, match="invalid token") as raised:
         choose_server({**surroundings, "PHALANX_SERVER": ONE, "PHALANX_TOKEN": token})
     assert token not in str(raised.value)
     assert choose_server(surroundings, ONE, " x \n") == (ONE, "x", "argument")
 
 
-def test_a_damaged_file_is_told_as_such(surroundings: dict[str, str]) -> None:
+def test_a_damaged_file_is_reported_as_such(surroundings: dict[str, str]) -> None:
     path = save_login(surroundings, ONE, "kept")
     path.write_text('{"servers": 3}')
     with pytest.raises(CallError, match="is damaged: delete it"):
@@ -131,6 +131,6 @@ def test_a_client_without_a_server_says_how_to_name_one(tmp_path: Path, monkeypa
         phalanx.Nobody  # noqa: B018 - asking is the test
 
 
-def test_whoever_imports_phalanx_does_not_wait_for_http() -> None:
+def test_importing_phalanx_does_not_import_http() -> None:
     asked = "import sys, phalanx, phalanx.cli, phalanx.client.config; sys.exit('httpx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], check=False).returncode == 0

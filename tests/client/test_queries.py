@@ -132,7 +132,7 @@ def test_lines_come_in_pieces_from_either_end(client: Client, run: Run) -> None:
     assert page.at_start
 
 
-def test_what_else_a_server_tells_of_a_run(client: Client, run: Run) -> None:
+def test_what_else_a_server_says_of_a_run(client: Client, run: Run) -> None:
     assert [one["name"] for one in client.topology(run)["replicas"]] == ["master-0", "worker-0"]
     assert "pytorch" in client.spec(run)
     assert client.events(run, kind="text")[0]["text"] == "hello"
@@ -211,7 +211,7 @@ def test_all_runs_come_however_many_there_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nothing", "a, b", 'quo"te', "x:y", "%", "..", "a/b", "ü" * 50])
-def test_a_run_that_is_not_there_is_told_by_name(client: Client, name: str) -> None:
+def test_a_run_that_is_not_there_is_reported_by_name(client: Client, name: str) -> None:
     with pytest.raises(CallError, match="there is no run"):
         client.run(name)
 

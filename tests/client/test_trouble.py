@@ -26,7 +26,7 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def test_a_token_that_nobody_knows_is_told_with_what_to_do(site: Site) -> None:
+def test_a_token_that_no_one_knows_is_reported_with_what_to_do(site: Site) -> None:
     with (
         Client(site.url, "wrong") as client,
         pytest.raises(RequestRefused, match=r"rejected the token.*phalanx login"),
@@ -36,14 +36,14 @@ def test_a_token_that_nobody_knows_is_told_with_what_to_do(site: Site) -> None:
         assert client.is_there()
 
 
-def test_nobody_answers(site: Site) -> None:
+def test_no_one_answers(site: Site) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with Client(url, "x") as client, pytest.raises(ServerUnreachable, match=f"cannot connect to {url}"):
         client.runs()
 
 
 @pytest.mark.parametrize("status", [200, 404])
-def test_what_is_not_phalanx_is_told_as_such(status: int) -> None:
+def test_what_is_not_phalanx_is_reported_as_such(status: int) -> None:
     with (
         somebody(lambda *_: Said(status, b"<html>", {"Content-Type": "text/html"})) as (url, _),
         Client(url, "x") as client,
@@ -52,7 +52,7 @@ def test_what_is_not_phalanx_is_told_as_such(status: int) -> None:
         client.runs()
 
 
-def test_a_server_that_is_too_old_is_told_as_such() -> None:
+def test_a_server_that_is_too_old_is_reported_as_such() -> None:
     body = {"error": {"message": "no such path", "hint": "GET …"}}
     with (
         somebody(lambda *_: said(404, body)) as (url, _),
@@ -62,7 +62,7 @@ def test_a_server_that_is_too_old_is_told_as_such() -> None:
         client.queue()
 
 
-def test_a_token_goes_to_nobody_else() -> None:
+def test_a_token_goes_to_no_one_else() -> None:
     with somebody(lambda *_: said(200, RUNS)) as (other, asked):
         with (
             somebody(lambda *_: said(302, {}, Location=other)) as (url, _),
@@ -87,7 +87,7 @@ def test_what_changes_something_is_asked_once() -> None:
         assert asked == [("POST", "/api/v1/runs/submit")]
 
 
-def test_one_that_is_told_to_wait_waits_and_asks_again() -> None:
+def test_one_that_is_asked_to_wait_waits_and_asks_again() -> None:
     body = {"error": {"message": "too many requests"}}
     with somebody(lambda _, __, n: said(200, {"removed": []}) if n else said(429, body, Retry_After="1")) as (
         url,
@@ -99,7 +99,7 @@ def test_one_that_is_told_to_wait_waits_and_asks_again() -> None:
         assert [method for method, _ in asked] == ["DELETE", "DELETE"]
 
 
-def test_what_the_server_says_is_told_with_its_hint() -> None:
+def test_what_the_server_says_is_reported_with_its_hint() -> None:
     with (
         somebody(lambda *_: said(403, {"error": {"message": "no", "hint": "ask somebody"}})) as (url, _),
         Client(url, "x") as client,
@@ -109,7 +109,7 @@ def test_what_the_server_says_is_told_with_its_hint() -> None:
     assert (raised.value.status, raised.value.hint) == (403, "ask somebody")
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_that_no_one_vouches_for_is_refused(tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl on this machine")
     names = ["-subj", "/CN=localhost", "-keyout", "key.pem", "-out", "cert.pem", "-days", "1"]
@@ -135,7 +135,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> Non
         thread.join(5)
 
 
-def test_https_to_a_server_without_it_is_told_as_such(site: Site) -> None:
+def test_https_to_a_server_without_it_is_reported_as_such(site: Site) -> None:
     url = site.url.replace("http://", "https://")
     with Client(url, "x") as client, pytest.raises(CallError, match=r"TLS handshake .* failed.*use http://"):
         client.runs()

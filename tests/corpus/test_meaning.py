@@ -133,7 +133,7 @@ def test_a_file_that_no_release_accepted_ends_in_a_spec_or_in_clear_errors(name:
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if name not in ACCEPTED])
-def test_what_is_wrong_with_a_refused_file_is_told_with_its_place(name: str) -> None:
+def test_what_is_wrong_with_a_refused_file_is_reported_with_its_place(name: str) -> None:
     found = outcome((FILES / name).read_bytes(), name)
     if isinstance(found, SpecErrors):
         assert all(error.place.file == name for error in found.errors)

@@ -162,7 +162,7 @@ def test_hostile_names_are_made_harmless(target: Target, tmp_path: Path) -> None
     json.dumps(target.events(outcome.run_id, "artifact")).encode()
 
 
-def test_two_files_of_one_name_are_told(target: Target, tmp_path: Path) -> None:
+def test_two_files_of_one_name_are_reported(target: Target, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("first")
     (tmp_path / "g").write_text("second")
     first, second = ForeignFile("a", tmp_path / "f", tmp_path), ForeignFile("a", tmp_path / "g", tmp_path)

@@ -9,6 +9,7 @@ import pytest
 from phalanx.errors import CallError
 from phalanx.formats import mlflow_sqlite
 from phalanx.formats.foreign_run import ImportLosses
+from phalanx.formats.sqlite_tables import ReadOnlyDatabase
 from tests.exchange.homes import Target, collected, ending, events, file_names, series
 from tests.formats.mlflow_stores import OTHER, RUN, START_MS, database, put, sql_run
 
@@ -114,7 +115,7 @@ def test_the_database_is_not_changed(tmp_path: Path) -> None:
     for run in mlflow_sqlite.find(path).runs:
         collected(run)
     assert (path.read_bytes(), sorted(tmp_path.iterdir())) == (before, names)
-    opened = mlflow_sqlite.MlflowDatabase(path)
+    opened = ReadOnlyDatabase(path)
     with pytest.raises(sqlite3.OperationalError):
         opened.connection.execute("DELETE FROM runs")
 
@@ -140,7 +141,7 @@ def test_what_is_no_database_is_none(tmp_path: Path) -> None:
         other.execute("CREATE TABLE things (x)")
     other.close()
     assert not any(map(mlflow_sqlite.is_database, tmp_path.iterdir()))
-    with pytest.raises(CallError, match=r"half\.db is not a readable MLflow database"):
+    with pytest.raises(CallError, match=r"half\.db is not a readable database"):
         list(mlflow_sqlite.find(tmp_path / "half.db").runs)
 
 

@@ -86,7 +86,7 @@ def test_an_archive_without_room_for_it_is_refused(tmp_path: Path, monkeypatch: 
         unpacked(tmp_path / "a.zip", tmp_path / "out")
 
 
-def test_damaged_archives_are_told(tmp_path: Path) -> None:
+def test_damaged_archives_are_reported(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x", "hello " * 1000)
     content = bytearray((tmp_path / "a.zip").read_bytes())

@@ -82,7 +82,7 @@ def test_the_rank_that_fails_is_named(stage: Staged, framework: str, how: str, w
 
 
 @each
-def test_a_rank_without_memory_is_told_how_much_to_ask_for(stage: Staged, framework: str) -> None:
+def test_a_rank_that_ran_out_of_memory_says_how_much_to_request(stage: Staged, framework: str) -> None:
     failure = blamed(fail(stage, framework, "memory"))
     assert "of 2500 MiB" in failure["why"]
     assert "`environment.replicas.default_worker.resources.memory`; try" in failure["advice"]
@@ -103,13 +103,13 @@ def test_a_rank_that_comes_late_is_waited_for(stage: Staged, framework: str) -> 
 
 
 @pytest.mark.parametrize("framework", ["pytorch", "jax"])
-def test_a_world_that_is_too_large_is_told(stage: Staged, framework: str) -> None:
+def test_a_world_that_is_too_large_is_reported(stage: Staged, framework: str) -> None:
     run = fail(stage, framework, "world")
     assert run.status == "failed", run.report()
     assert "all wait at the same place: do they expect another rank" in run.reason
 
 
-def test_a_port_that_is_taken_is_told(stage: Staged) -> None:
+def test_a_port_that_is_taken_is_reported(stage: Staged) -> None:
     """By whoever comes between our look at the port and the start of the framework."""
     place = stage("failing", "torch", SCRIPTS)
     _occupy(place)

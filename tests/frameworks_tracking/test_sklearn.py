@@ -43,7 +43,7 @@ def test_regressors_and_others_have_the_scores_of_their_kind(kept: Kept) -> None
     assert kept.events("table") == []
 
 
-def test_params_that_are_things_are_told_by_their_names(kept: Kept) -> None:
+def test_params_that_are_things_are_reported_by_their_names(kept: Kept) -> None:
     ensemble, tree = import_module("sklearn.ensemble"), import_module("sklearn.tree")
     log_estimator(ensemble.BaggingClassifier(tree.DecisionTreeClassifier(max_depth=2), n_estimators=3))
     params = kept.params()
@@ -51,7 +51,7 @@ def test_params_that_are_things_are_told_by_their_names(kept: Kept) -> None:
     assert kept.series() == {}
 
 
-def test_an_estimator_that_is_not_trained_hurts_nobody(kept: Kept, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_estimator_that_is_not_trained_hurts_no_one(kept: Kept, capfd: pytest.CaptureFixture[str]) -> None:
     linear = import_module("sklearn.linear_model")
     log_estimator(linear.Ridge(), [[1.0]], [1.0])
     log_search(linear.Ridge())

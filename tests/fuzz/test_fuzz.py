@@ -47,6 +47,7 @@ def test_some_mutated_files_of_every_sort_give_no_internal_error(tmp_path: Path)
     assert "convert" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_planted_crash_is_found_shrunk_and_kept_once(tmp_path: Path) -> None:
     done = fuzz("--seed", "3", "--files", "120", "--jobs", "1", "--plant", "environment", folder=tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr

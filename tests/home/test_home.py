@@ -62,7 +62,7 @@ def test_a_folder_that_cannot_be_finished_is_not_there_at_all(tmp_path: Path) ->
     assert list(home.runs.iterdir()) == list(home.environments.iterdir()) == []
 
 
-def test_a_submitter_that_is_killed_leaves_a_draft_that_nobody_believes(tmp_path: Path) -> None:
+def test_a_submitter_that_is_killed_leaves_a_draft_that_no_one_believes(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     program = f"""
 import os, signal
@@ -82,7 +82,7 @@ Home(Path({str(home.path)!r})).add(run(), {{}}, {{}}, lambda folder: os.kill(os.
     assert list(home.runs.iterdir()) == list(home.environments.iterdir()) == []
 
 
-def test_all_of_a_home_is_private_whatever_the_umask(works: Works) -> None:
+def test_all_of_a_home_is_private_with_any_umask(works: Works) -> None:
     before = os.umask(0)
     try:
         run_id = works.submit("echo hello", workers=1)

@@ -64,7 +64,7 @@ def test_a_run_that_is_only_a_folder_is_adopted(works: Works) -> None:
     ("status", "kept"),
     [("succeeded", "succeeded"), ("failed", "failed"), ("stopped", "stopped"), ("nonsense", "failed")],
 )
-def test_how_it_ended_is_told(works: Works, status: str, kept: str) -> None:
+def test_how_it_ended_is_reported(works: Works, status: str, kept: str) -> None:
     made, _ = external_runs.create(works.home, project="p", source="s")
     works.scheduler.run_pass()
     external_runs.finish(works.home, made.id, status, "because")
@@ -116,7 +116,7 @@ def test_a_run_that_is_not_there(home: Home, store: Store) -> None:
         external_runs.finish(home, "nobody", "succeeded", "")
 
 
-def test_a_disk_that_refuses_is_told(home: Home) -> None:
+def test_a_disk_that_refuses_is_reported(home: Home) -> None:
     home.runs.rmdir()
     home.runs.write_text("in the way")
     with pytest.raises(SystemFault, match="cannot be kept in"):

@@ -39,7 +39,7 @@ def three_fixture(tmp_path: Path) -> Iterator[Gathered]:
 # events ------------------------------------------------------------------------------------------------------------
 
 
-def test_everything_that_is_told_reaches_the_store(it: Gathered) -> None:
+def test_everything_that_is_reported_reaches_the_store(it: Gathered) -> None:
     (it.folder / "models" / "net").mkdir(parents=True)
     (it.folder / "models" / "net" / "m").write_bytes(b"model")
     it.record(
@@ -228,7 +228,7 @@ def test_it_is_the_same_however_it_was_cut_into_turns(three: Gathered, tmp_path:
     assert set(in_parts[0].tags) == set(at_once[0].tags)
 
 
-def test_the_first_replica_stands_for_the_run_whoever_was_faster(three: Gathered) -> None:
+def test_the_first_replica_represents_the_run_even_if_another_was_faster(three: Gathered) -> None:
     three.log("loss", 5.0, 6.0, replica="worker-1")
     assert three.turn().found().summary == {"loss": 6.0}
     three.log("loss", 7.0, replica="worker-0")
@@ -318,7 +318,7 @@ class Moody(Store):
         super().put_summaries(*args, **named)
 
 
-def test_what_the_database_missed_is_told_to_it_later(it: Gathered) -> None:
+def test_what_the_database_missed_is_asked_to_it_later(it: Gathered) -> None:
     store = Moody.open(it.home.path)
     gatherers = RunIndexers(it.home, store)
     run = it.run
@@ -410,7 +410,7 @@ def test_a_live_run_is_followed_and_settled(works: Works) -> None:
     assert works.store.summaries(run_id)["loss"].count == 2
 
 
-def test_what_is_told_at_the_very_end_is_there_when_the_run_is_over(works: Works) -> None:
+def test_what_is_reported_at_the_very_end_is_there_when_the_run_is_over(works: Works) -> None:
     run_ids = [
         works.submit(f'python -c "from phalanx import tracking; tracking.log(n={number}); tracking.params(p={number})"')
         for number in range(6)

@@ -167,7 +167,7 @@ def test_tensorboardx_writes_what_we_read(it: Gathered) -> None:
         (["Train"], ["Train/loss"]),
     ],
 )
-def test_folders_tell_the_names_apart(it: Gathered, folders: list[str], names: list[str]) -> None:
+def test_folders_distinguish_equal_names(it: Gathered, folders: list[str], names: list[str]) -> None:
     for number, folder in enumerate(folders):
         Board(it, folder).scalars("loss", float(number))
         it.turn()
@@ -175,7 +175,7 @@ def test_folders_tell_the_names_apart(it: Gathered, folders: list[str], names: l
     assert sorted(it.points(name)[0][1] for name in names) == [float(number) for number in range(len(folders))]
 
 
-def test_names_stay_the_same_whoever_reads_on(it: Gathered) -> None:
+def test_names_stay_the_same_for_the_next_reader(it: Gathered) -> None:
     """The folder that was there first keeps its short names, also when another one comes before it by the alphabet."""
     first = Board(it, "zebra").scalars("loss", 1.0)
     it.turn()

@@ -146,7 +146,7 @@ def test_of_several_gpus_only_those_that_did_something_are_asked_for() -> None:
         (use(gpu=gpu(active=0, mean_percent=0.0, looks=1)), {}, "sampled only once"),
     ],
 )
-def test_nothing_is_said_of_a_gpu_that_nobody_knows(used: ReplicaUsage, given: dict[Any, int], words: str) -> None:
+def test_nothing_is_said_of_a_gpu_that_no_one_knows(used: ReplicaUsage, given: dict[Any, int], words: str) -> None:
     advice = advice_for(GPU, used, given=given)
     assert advice.roles[0].gpu.advised is None
     assert words in remarks_of(advice)
@@ -217,7 +217,7 @@ def test_of_a_run_that_failed_nothing_is_lowered_and_that_is_said() -> None:
         ({"attempts": 3}, "succeeded", "it had 3 attempts"),
     ],
 )
-def test_whatever_speaks_against_the_advice_is_said(fields: dict[str, Any], status: str, words: str) -> None:
+def test_caveats_of_the_advice_are_reported(fields: dict[str, Any], status: str, words: str) -> None:
     advice = advice_for({"cpu": {"requests": 8}}, use(**fields), status=status)
     assert any(words in caveat for caveat in advice.caveats)
     assert advice.roles[0].cpu.advised == 1
@@ -267,7 +267,7 @@ def test_one_that_differs_is_named() -> None:
     assert "worker-2 used 3.5 cores, the others at most 1.0" in remarks_of(advice)
 
 
-def test_replicas_that_nobody_measured_are_named() -> None:
+def test_replicas_that_no_one_measured_are_named() -> None:
     advice = advise(seen(gang(), {("master", 0): use(), ("worker", 1): use()}))
     assert "worker-0, worker-2: nothing was measured" in remarks_of(advice)
 

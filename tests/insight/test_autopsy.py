@@ -30,7 +30,7 @@ def stopped(at: float = 9.0) -> End:
     return end("stopped", at, message="stopped", code=None)
 
 
-def test_nobody_failed() -> None:
+def test_no_one_failed() -> None:
     assert first_failure(PLAN, {"master-0": end("finished"), "worker-0": stopped()}) is None
     assert first_failure(PLAN, {}) is None
 
@@ -104,7 +104,7 @@ def test_an_earlier_loss_that_was_caught_is_no_symptom() -> None:
     assert failed.replica == "master-0"
 
 
-def test_who_was_killed_failed_whatever_it_said_before() -> None:
+def test_a_killed_replica_failed_regardless_of_its_earlier_state() -> None:
     killed = end(at=2.0, lines=LOST, signal=9, code=None, message="killed by signal 9 (SIGKILL)")
     failed = first_failure(PLAN, {"master-0": end(at=1.0, lines=LOST), "worker-0": killed})
     assert failed is not None
@@ -122,7 +122,7 @@ def test_when_all_only_lost_another_that_is_said() -> None:
     assert early.advice == "worker-0 had already ended: do all ranks take the same number of steps?"
 
 
-def test_replicas_that_somebody_stopped_together_are_no_consequence_of_each_other() -> None:
+def test_replicas_stopped_together_are_no_consequence_of_each_other() -> None:
     ends = {"master-0": end("stopped", at=2.0), "worker-0": end("stopped", at=1.0)}
     failed = first_failure(PLAN, ends, of=(Cause.STOPPED,))
     assert failed is not None
@@ -178,7 +178,7 @@ def test_what_never_started_is_no_matter_of_its_python() -> None:
         ([], "exit code 1"),
     ],
 )
-def test_the_error_is_told_with_the_code(lines: list[str], why: str) -> None:
+def test_the_error_is_reported_with_the_code(lines: list[str], why: str) -> None:
     failed = first_failure(PLAN, {"master-0": end(lines=lines)})
     assert failed is not None
     assert failed.why == why
@@ -245,7 +245,7 @@ def stalled(lines: list[str], at: float = 1.0) -> End:
     return end("stalled", at, lines, code=None, signal=6, message="stalled")
 
 
-def test_of_many_that_wait_at_one_place_whoever_is_elsewhere_is_named() -> None:
+def test_if_many_wait_at_one_line_the_replica_elsewhere_is_named() -> None:
     ends = {"master-0": stalled(IN_COLLECTIVE), "worker-0": stalled(ELSEWHERE, 2.0), "worker-1": stalled(IN_COLLECTIVE)}
     failed = first_failure(PLAN._replace(stall_timeout_s=30.0), ends)
     assert failed is not None
@@ -264,14 +264,14 @@ def test_of_two_the_one_in_its_own_code_is_waited_for() -> None:
     assert failed.replica == "worker-0"
 
 
-def test_when_all_wait_at_one_place_nobody_is_blamed() -> None:
+def test_when_all_wait_at_one_place_no_one_is_blamed() -> None:
     failed = first_failure(PLAN, {"master-0": stalled(IN_COLLECTIVE), "worker-0": stalled(IN_COLLECTIVE)})
     assert failed is not None
     assert "all wait at the same place" in failed.advice
     assert failed.others == {"worker-0": "stalled"}
 
 
-def test_whoever_another_gave_up_waiting_for_is_named() -> None:
+def test_the_replica_that_others_waited_for_is_named() -> None:
     ends = {"master-0": end(at=1.0, lines=LOST), "worker-0": stalled(ELSEWHERE, 4.0)}
     failed = first_failure(PLAN, ends)
     assert failed is not None

@@ -81,7 +81,7 @@ def test_settings_of_single_replicas_are_honoured() -> None:
     assert replicas["worker"] == [{**before, "resources": {"memory": {"requests": "2Gi"}}}]
 
 
-def test_where_all_need_the_same_the_default_says_it_and_nobody_else() -> None:
+def test_where_all_need_the_same_the_default_says_it_and_no_one_else() -> None:
     own = [{"index": 1, "resources": {"memory": {"requests": 8192}}}]
     document = file({"replicas": {**WORKERS, "worker": own}}, framework="pytorch")
     same = [
@@ -108,7 +108,7 @@ def test_a_replica_that_asks_for_nothing_any_more_does_not_fall_back_to_the_defa
 
 
 @pytest.mark.parametrize(("framework", "role"), [("tensorflow", "ps"), ("mxnet", "server")])
-def test_the_files_ps_are_meant_whatever_the_framework_calls_them(framework: str, role: str) -> None:
+def test_ps_of_the_file_are_meant_under_any_name_of_the_framework(framework: str, role: str) -> None:
     document = file({"replicas": {"n_workers": 1, "n_ps": 2}}, framework=framework)
     result = changed(document, planned(document).roles, [memory(role, {0, 1}, 512, "512Mi")])
     asked = {one.number: one.amount("memory") for one in planned(result).replicas if one.role == role}

@@ -52,7 +52,7 @@ def test_of_very_many_replicas_most_are_known_by_their_ends(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("facts", ["", "[]", '{"gpus": null}', '{"gpus": {"master-0": "0"}}'])
-def test_what_was_given_is_unknown_where_nobody_wrote_it_down(tmp_path: Path, facts: str) -> None:
+def test_what_was_given_is_unknown_where_no_one_wrote_it_down(tmp_path: Path, facts: str) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "attempt-1.json").write_text(facts)
     assert given_gpus(tmp_path, 1, planned(file({}))) == {}

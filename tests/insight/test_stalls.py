@@ -69,7 +69,7 @@ def test_not_while_anybody_works(quiet: Quiet) -> None:
     assert not is_stuck(quiet.attempt_folder)
 
 
-def test_not_when_nobody_knows_whether_anybody_works(quiet: Quiet) -> None:
+def test_not_when_no_one_knows_whether_anybody_works(quiet: Quiet) -> None:
     quiet.say("worker-0", RAISED)
     quiet.use("master-0", 0.0, ago_s=STUCK_S + 30)
     assert not is_stuck(quiet.attempt_folder)
@@ -80,6 +80,6 @@ def test_an_exception_that_was_caught_is_not_the_last_word(quiet: Quiet) -> None
     assert not is_stuck(quiet.attempt_folder)
 
 
-def test_one_process_alone_waits_for_nobody(quiet: Quiet) -> None:
+def test_one_process_alone_waits_for_no_one(quiet: Quiet) -> None:
     quiet.say("master-0", RAISED)
     assert not is_stuck(quiet.attempt_folder._replace(replicas=("master-0",)))

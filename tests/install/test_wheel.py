@@ -340,7 +340,7 @@ def test_the_server_has_the_page_and_the_api(home: Home, arguments: list[str]) -
         assert home.names["first"] in [run["id"] for run in runs["runs"]]
 
 
-def test_nobody_in_the_background_had_a_fault(home: Home) -> None:
+def test_no_one_in_the_background_had_a_fault(home: Home) -> None:
     logs = [path.read_text(errors="replace") for path in home.home.glob("*.log")]
     assert [log for log in logs if "Traceback" in log] == []
 

@@ -118,7 +118,7 @@ def test_a_job_without_what_it_needs_is_refused(api: Api) -> None:
     assert "restartPolicy" in fault.message
 
 
-def test_a_kind_that_nobody_serves_is_not_found(api: Api) -> None:
+def test_a_kind_that_no_one_serves_is_not_found(api: Api) -> None:
     unknown = ResourceKind("nobody.example.org", "v1", "things", "Thing")
     fault = refused(lambda: api.list(unknown))
     assert fault.code == 404
@@ -182,7 +182,7 @@ def test_a_headless_service_has_no_address(api: Api) -> None:
 
 
 @pytest.mark.smoke
-def test_a_watch_tells_what_happens_after_a_list(api: Api) -> None:
+def test_a_watch_says_what_happens_after_a_list(api: Api) -> None:
     version = api.list(CONFIG_MAPS, selector=RUN).version
     api.create(CONFIG_MAPS, config_map("one", a="1"))
     patched(api, {"data": {"a": "2"}})
@@ -244,7 +244,7 @@ def test_what_one_may_do_is_answered(api: Api) -> None:
     assert answer["status"]["allowed"] is True
 
 
-def test_who_brings_a_token_through_a_proxy_is_nobody_else(world: World, tmp_path: Path) -> None:
+def test_who_brings_a_token_through_a_proxy_is_no_one_else(world: World, tmp_path: Path) -> None:
     """Although the proxy itself may know the API server by a certificate, which would come first."""
     proxy = Proxy(world.kubeconfig)
     try:

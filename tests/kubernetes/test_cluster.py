@@ -147,7 +147,7 @@ def test_a_deleted_pod_hears_of_it_first_and_is_gone_afterwards(pods: Pods) -> N
         pods.log("one")
 
 
-def test_whoever_takes_too_much_memory_is_killed(pods: Pods) -> None:
+def test_a_replica_that_exceeds_its_memory_is_killed(pods: Pods) -> None:
     limits = {"resources": {"limits": {"memory": "50Mi"}}}
     pods.start("one", "exec python3 -c 'bytearray(300_000_000)'", container=limits)
     ended = pods.ended("one")

@@ -129,7 +129,7 @@ def test_what_the_cluster_took_away_is_not_called_a_failure_of_the_program(taken
     assert taken.place.log(found["id"]) == "begun\n"
 
 
-def test_what_somebody_else_deletes_is_stopped_and_it_is_said_so(taken: Taken) -> None:
+def test_a_run_deleted_by_others_is_stopped_with_that_reason(taken: Taken) -> None:
     found = taken.for_good["deleted"]
     assert found["status"] == "stopped", taken.place.story(found["id"])
     assert "not by Phalanx" in found["reason"], found["reason"]
@@ -390,7 +390,7 @@ def test_a_run_is_found_again_after_a_long_absence(place: KubernetesPlace) -> No
 # others --------------------------------------------------------------------------------------------------------------
 
 
-def test_an_object_of_somebody_else_with_our_name_is_left_alone(place: KubernetesPlace) -> None:
+def test_an_object_of_another_owner_with_our_name_is_left_alone(place: KubernetesPlace) -> None:
     def be_first() -> None:
         (run,) = place.run_ids()
         thing = {
@@ -410,7 +410,7 @@ def test_an_object_of_somebody_else_with_our_name_is_left_alone(place: Kubernete
     assert kept["data"] == {"mine": "yes"}
 
 
-def test_a_run_whose_objects_somebody_deletes_is_stopped(place: KubernetesPlace) -> None:
+def test_a_run_whose_objects_are_deleted_is_stopped(place: KubernetesPlace) -> None:
     run = place.submitted(TRAP, **THREE)
     place.at_work(run)
     place.world.api.delete(place.world.path("configmaps", f"phalanx-{run}"), propagationPolicy="Background")

@@ -99,7 +99,7 @@ def test_ranks_of_pytorch_meet(at_once: AtOnce) -> None:
 
 
 @pytest.mark.smoke
-def test_tensorflow_is_told_its_cluster(at_once: AtOnce) -> None:
+def test_tensorflow_gets_its_cluster(at_once: AtOnce) -> None:
     run = at_once.succeeded("tensorflow")["id"]
     logs = at_once.logs("tensorflow")
     assert '"type": "chief"' in logs["master-0"][0]
@@ -116,7 +116,7 @@ def test_every_rank_knows_its_number(at_once: AtOnce, name: str, words: str) -> 
     assert [line.split()[1] for line in sorted(lines_of_ranks)] == ["0", "1", "2"]
 
 
-def test_a_failure_is_told_with_its_code(at_once: AtOnce) -> None:
+def test_a_failure_is_reported_with_its_code(at_once: AtOnce) -> None:
     found = at_once.runs["failing"]
     assert found["status"] == "failed", at_once.place.story(found["id"])
     assert "exit code 3" in found["reason"]
@@ -181,7 +181,7 @@ def test_a_replica_is_started_again_in_its_pod_where_the_file_says_so(at_once: A
     assert made_pods(at_once, found["id"]) == {"master-0": 1, "worker-0": 1, "worker-1": 1}
 
 
-def test_an_elastic_job_tells_its_workers_where_to_meet(at_once: AtOnce) -> None:
+def test_an_elastic_job_says_its_workers_where_to_meet(at_once: AtOnce) -> None:
     run = at_once.succeeded("elastic")["id"]
     for lines in at_once.logs("elastic").values():
         variables = dict(line.split("=", 1) for line in lines)
@@ -208,7 +208,7 @@ def test_a_run_is_stopped_through_its_operator(place: KubernetesPlace) -> None:
     place.until_nothing_is_left(run)
 
 
-def test_a_pod_that_somebody_deletes_is_not_made_again_for_nothing(place: KubernetesPlace) -> None:
+def test_a_deleted_pod_is_not_recreated_for_nothing(place: KubernetesPlace) -> None:
     """It cannot join the others any more: all of them end, and it is said who did it."""
     if not is_served(place.world, "pytorchjobs"):
         pytest.skip("no PyTorchJob here")

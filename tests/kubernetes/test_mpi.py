@@ -91,9 +91,7 @@ def test_a_rank_that_fails_in_another_pod_fails_the_run(place: KubernetesPlace, 
     place.until_nothing_is_left(found["id"])
 
 
-def test_a_pod_of_a_rank_that_somebody_deletes_is_named_and_no_failure_of_the_program(
-    place: KubernetesPlace, mpi: str
-) -> None:
+def test_a_deleted_pod_of_a_rank_is_named_and_no_failure_of_the_program(place: KubernetesPlace, mpi: str) -> None:
     run = place.submitted("echo at work; sleep 300", **fields(mpi))
     wait_for(lambda: place.log(run, "worker-0").count("at work") == 2, 2 * PATIENCE_S)
     place.world.api.delete(place.world.path("pods", f"phalanx-{run}-worker-0"))

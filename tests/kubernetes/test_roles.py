@@ -66,7 +66,7 @@ def test_the_doctor_is_content_with_the_role(lowly: KubernetesPlace) -> None:
     assert is_silent_about_itself(answer)
 
 
-def test_a_role_without_jobs_is_told_by_the_doctor_and_by_the_run(lowly: KubernetesPlace) -> None:
+def test_a_role_without_jobs_is_reported_by_the_doctor_and_by_the_run(lowly: KubernetesPlace) -> None:
     world, role = lowly.world, documents()["role"]
     rules = [rule for rule in role["rules"] if "jobs" not in rule["resources"]]
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{world.namespace}/roles/{role['metadata']['name']}"
@@ -88,7 +88,7 @@ def test_a_namespace_of_others_is_closed_to_it(lowly: KubernetesPlace) -> None:
     assert not [each for each in lowly.world.api.items("/api/v1/namespaces/kube-system/configmaps") if run in str(each)]
 
 
-def test_what_the_namespace_never_takes_is_told_and_given_up(lowly: KubernetesPlace) -> None:
+def test_what_the_namespace_never_takes_is_reported_and_given_up(lowly: KubernetesPlace) -> None:
     """Jobs are taken, and their pods are not: only events say so, which the Role lets us see."""
     largest = {"type": "Container", "max": {"memory": "64Mi"}}
     limits = {"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"}, "spec": {"limits": [largest]}}

@@ -124,7 +124,7 @@ WANTED["keeping"] = (
 )
 
 
-def test_small_outputs_come_home_and_of_large_ones_is_told(at_once: AtOnce) -> None:
+def test_small_outputs_come_home_and_of_large_ones_is_reported(at_once: AtOnce) -> None:
     run, place = at_once.succeeded("keeping")["id"], at_once.place
     listed = place.call("outputs", run, "--json")
     assert listed.code == 0, listed.err
@@ -220,7 +220,7 @@ WANTED["hog-in-shell"] = ("python3 hog.py; exit $?", {"environment": {"resources
 
 
 @pytest.mark.parametrize("name", ["hog", "hog-in-shell"])
-def test_whoever_takes_too_much_memory_is_told_so(at_once: AtOnce, name: str) -> None:
+def test_a_replica_that_exceeds_its_memory_is_named(at_once: AtOnce, name: str) -> None:
     found = at_once.runs[name]
     assert found["status"] == "failed", at_once.place.story(found["id"])
     assert "memory" in found["reason"], found["reason"]
@@ -295,7 +295,7 @@ def test_a_kubeconfig_context_and_namespace_may_be_named(place: KubernetesPlace)
 
 
 @pytest.mark.faces(CURRENT)
-def test_a_cluster_that_does_not_answer_is_told_before_anything_is_made(place: KubernetesPlace) -> None:
+def test_a_cluster_that_does_not_answer_is_reported_before_anything_is_made(place: KubernetesPlace) -> None:
     place.proxy.is_down = True
     answer = place.run("true", *ON)
     assert answer.code != 0

@@ -104,7 +104,7 @@ def test_a_secret_is_known_to_the_program(at_once: AtOnce) -> None:
     assert at_once.log("secret") == "known\n"
 
 
-def test_a_failure_is_told_with_its_code_and_nothing_is_run_again(at_once: AtOnce) -> None:
+def test_a_failure_is_reported_with_its_code_and_nothing_is_run_again(at_once: AtOnce) -> None:
     found = at_once.runs["failing"]
     assert found["status"] == "failed", at_once.place.story(found["id"])
     assert "exit code 3" in found["reason"]

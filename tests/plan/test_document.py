@@ -105,7 +105,7 @@ def test_machines_see_every_address() -> None:
     assert len(document(made)["replicas"]) == MANY + 2
 
 
-def test_the_people_view_tells_every_replica() -> None:
+def test_the_people_view_says_every_replica() -> None:
     made = planned(EXAMPLE.format(framework="tensorflow"))
     view = PlanView(made).as_json()
     assert view["roles"] == {"master": 1, "worker": 7, "ps": 3}

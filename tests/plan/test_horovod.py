@@ -18,7 +18,7 @@ def with_launcher(launcher: str, command: str = "python train.py") -> Plan:
     """)
 
 
-def test_ranks_meet_over_gloo_unless_told_otherwise() -> None:
+def test_ranks_meet_over_gloo_by_default() -> None:
     made = distributed("horovod", n_workers=3)
     assert made.launch == "each"
     for rank, found in enumerate(made.replicas):

@@ -35,6 +35,6 @@ def test_every_replica_runs_the_same_command() -> None:
     assert {found.argv for found in made.replicas} == {("bash", "-c", "python train.py")}
 
 
-def test_a_run_without_servers_is_told_that_it_needs_one() -> None:
+def test_a_run_without_servers_says_that_it_needs_one() -> None:
     assert any("at least one server" in message for message in messages(distributed("mxnet", n_ps=0)))
     assert not any("at least one server" in message for message in messages(distributed("mxnet", n_ps=1)))

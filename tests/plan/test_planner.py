@@ -342,7 +342,7 @@ def test_totals_are_the_sum_of_what_the_replicas_ask_for() -> None:
             assert getattr(getattr(made.totals, name), bound) == sum(asked)
 
 
-def test_what_nobody_asks_for_has_no_total() -> None:
+def test_what_no_one_asks_for_has_no_total() -> None:
     assert plan.total([]) == Resources()
     assert plan.total([Resources(), Resources(cpu=Amount(limits=2))]) == Resources(cpu=Amount(None, 2))
     assert plan.total([Resources(gpu=Amount(0, 0))]) == Resources(gpu=Amount(0, 0))
@@ -509,6 +509,7 @@ def test_the_variables_of_a_replica_are_a_mapping_that_compares_as_one() -> None
     assert repr(environment) == repr(dict(environment))
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_workers_are_planned_quickly() -> None:
     text = (
         "version: 1\nkind: experiment\nframework: NAME\nenvironment: {replicas: {n_workers: 100000}}\nrun: {cmd: x}\n"

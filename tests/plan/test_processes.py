@@ -42,7 +42,7 @@ def test_one_for_each_gpu_and_at_least_one(framework: str) -> None:
     assert environment(made, "worker-0.2")["PHALANX_WORLD_SIZE"] == "7"
 
 
-def test_pytorch_is_told_what_torchrun_would() -> None:
+def test_pytorch_gets_the_variables_of_torchrun() -> None:
     made = with_gpus("pytorch")
     variables = environment(made, "worker-0.3")
     wanted = {
@@ -115,7 +115,7 @@ def test_one_replica_may_have_several_too() -> None:
         "deepspeed train.py",
     ],
 )
-def test_a_command_that_starts_the_processes_itself_is_told_how(command: str) -> None:
+def test_a_command_that_starts_the_processes_itself_gets_advice(command: str) -> None:
     made = with_gpus("pytorch", command=command)
     assert [found.name for found in made.replicas] == ["master-0", "worker-0", "worker-1"]
     variables = environment(made, "worker-0")

@@ -230,7 +230,7 @@ def test_no_text_of_the_user_changes_or_breaks_out(
 @examples(100)
 @given(TEXTS)
 @example('echo "<master-0>" {"host": "x"} $(id) `id`')
-def test_a_command_is_one_argument_whatever_it_contains(text: str) -> None:
+def test_a_command_is_one_argument_for_any_content(text: str) -> None:
     command = f"echo {text}"
     folded = " ".join(command.split())
     assume(not has_markers(text) and "\\" not in text)  # folding drops stray ones

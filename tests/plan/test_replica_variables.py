@@ -85,7 +85,7 @@ def test_roles_without_replicas_are_empty_lists() -> None:
     assert json.loads(environment(made, "master-0")["POLYAXON_CLUSTER"])["ps"] == []
 
 
-def test_task_info_tells_type_and_index() -> None:
+def test_task_info_says_type_and_index() -> None:
     made = distributed("mxnet", n_workers=2, n_ps=2)
     infos = {found.name: json.loads(environment(made, found.name)["POLYAXON_TASK_INFO"]) for found in made.replicas}
     assert infos["master-0"] == {"type": "master", "index": 0}

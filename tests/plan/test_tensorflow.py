@@ -117,7 +117,7 @@ def test_a_build_that_names_no_version_means_a_chief(build: str) -> None:
     assert task_of(with_build(build)) == "chief"
 
 
-def test_without_a_build_it_is_a_chief_and_the_note_tells_how_to_change_that() -> None:
+def test_without_a_build_it_is_a_chief_and_the_note_says_how_to_change_that() -> None:
     made = distributed("tensorflow")
     assert task_of(made) == "chief"
     (note,) = [note for note in made.notes if "TF_CONFIG" in note.message]

@@ -180,7 +180,7 @@ class TestFiles:
         assert registry.index.models() == []
         assert list(registry.folder.iterdir()) == []
 
-    def test_two_that_read_a_version_tell_of_it_once(self, registry: Registry) -> None:
+    def test_two_readers_of_a_version_report_it_once(self, registry: Registry) -> None:
         version = registry.register("net", "r1", "outputs/best.pt")
         digests = [
             registry.finalize_version(version, TreeDigester(Objects(registry.home.path))).digest for _ in range(2)
@@ -299,7 +299,7 @@ class TestEvents:
         assert registry.find(version.title) == version
         assert registry.ingest("r1", {**EVENT, "name": name}) is None
 
-    def test_whatever_else_an_event_holds_does_no_harm(self, registry: Registry) -> None:
+    def test_unknown_content_of_an_event_does_no_harm(self, registry: Registry) -> None:
         odd = {"metrics": [1], "labels": "x", "description": {"a": 1}, "at": float("inf")}
         version = registry.ingest("r1", {**EVENT, **odd})
         assert version is not None
@@ -517,7 +517,7 @@ class TestTheJournal:
         (left.home.path / "models.journal").unlink()
         assert Registry(left.home, left.store).index.versions() == []
 
-    def test_whoever_waits_too_long_for_the_lock_is_told(
+    def test_waiting_too_long_for_the_lock_is_an_error(
         self, registry: Registry, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         import fcntl

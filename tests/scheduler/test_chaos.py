@@ -10,7 +10,7 @@ DRILL = Path(__file__).resolve().parents[2] / "scripts" / "chaos.py"
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_stuck_or_left_behind_whatever_is_killed() -> None:
+def test_nothing_is_lost_stuck_or_left_behind_whichever_process_is_killed() -> None:
     command = [sys.executable, str(DRILL), "--rounds", "8", "--seconds", "8"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert answer.returncode == 0, answer.stdout + answer.stderr

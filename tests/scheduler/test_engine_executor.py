@@ -99,7 +99,7 @@ def test_what_the_nodes_do_before_a_run_starts_is_reported(cluster: Cluster) -> 
     assert cluster.works.store.facts(run).get("waiting") is None
 
 
-def test_it_is_also_seen_when_nobody_looked_meanwhile(cluster: Cluster) -> None:
+def test_it_is_also_seen_when_no_one_looked_meanwhile(cluster: Cluster) -> None:
     run = cluster.submit()
     cluster.turn()
     cluster.became("slurm:1", RUNNING)
@@ -136,7 +136,7 @@ def test_a_failure_is_final_only_when_the_engine_says_so(cluster: Cluster) -> No
     ],
 )
 @pytest.mark.parametrize("has_word", [True, False])
-def test_agents_that_were_told_to_end_do_not_know_why(  # noqa: PLR0917
+def test_agents_that_were_asked_to_end_do_not_know_why(  # noqa: PLR0917
     cluster: Cluster, cause: str, why: str, status: str, reason: str, has_word: bool
 ) -> None:
     run = cluster.submit()
@@ -203,7 +203,7 @@ def test_a_job_that_its_engine_has_forgotten_has_ended(cluster: Cluster, monkeyp
     assert "no longer knows job slurm:1" in cluster.run(run).reason
 
 
-def test_what_the_script_of_a_job_complained_of_is_told(cluster: Cluster) -> None:
+def test_what_the_script_of_a_job_complained_of_is_reported(cluster: Cluster) -> None:
     run = cluster.submit()
     cluster.turn()
     (cluster.works.run_folder(run).path / "job" / "1.out").write_text("phalanx: this node has no modules\n")
@@ -223,7 +223,7 @@ def test_what_the_engine_wrote_beside_it_counts(cluster: Cluster) -> None:
     assert cluster.run(run).reason.startswith("master-0: killed for memory; request more memory")
 
 
-def test_a_job_that_could_not_even_say_why_is_told(cluster: Cluster) -> None:
+def test_a_job_that_could_not_even_say_why_is_reported(cluster: Cluster) -> None:
     run = cluster.submit()
     cluster.turn()
     cluster.became("slurm:1", ENDED, "the job failed")

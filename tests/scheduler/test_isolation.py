@@ -108,7 +108,7 @@ def test_a_stop_is_heard_only_in_its_own_home(pair: tuple[Works, Works]) -> None
     assert yours.home.asked_to_stop() == []
 
 
-def test_nobody_else_can_look_into_a_home(pair: tuple[Works, Works]) -> None:
+def test_no_one_else_can_look_into_a_home(pair: tuple[Works, Works]) -> None:
     mine, _ = pair
     run_id = mine.submit("echo secret")
     mine.settle(run_id)

@@ -306,7 +306,7 @@ def test_a_new_scheduler_goes_on_after_every_single_turn(works: Works) -> None:
 
 
 @pytest.mark.parametrize("steps", range(6))
-def test_a_store_that_was_not_told_the_last_steps_catches_up(works: Works, steps: int) -> None:
+def test_a_store_that_missed_the_last_steps_catches_up(works: Works, steps: int) -> None:
     """As when a scheduler was killed after it wrote the history and before it told the store."""
     run_id = works.submit("exit 3", max_restarts=1)
     works.settle(run_id)
@@ -341,7 +341,7 @@ def test_a_folder_that_comes_while_others_run_is_adopted_too(works: Works) -> No
     assert works.settle(run_id).status == "succeeded"
 
 
-def test_a_folder_that_is_not_a_run_disturbs_nobody(works: Works) -> None:
+def test_a_folder_that_is_not_a_run_disturbs_no_one(works: Works) -> None:
     (works.home.runs / "junk").mkdir()
     (works.home.runs / ".draft").mkdir()
     assert works.settle(works.submit("exit 0")).status == "succeeded"
@@ -371,7 +371,7 @@ def test_one_killed_agent_ends_the_others_and_the_gang_is_restarted(works: Works
     assert (works.end(run_id, "worker-0")["cause"], works.end(run_id, "master-0")["cause"]) == ("lost", "stopped")
 
 
-def test_who_was_lost_while_nobody_looked_was_lost_when_it_last_gave_a_sign(works: Works) -> None:
+def test_who_was_lost_while_no_one_looked_was_lost_when_it_last_gave_a_sign(works: Works) -> None:
     run_id = works.submit('echo up; [ "$RANK" = 0 ] && sleep 60; sleep 1; exit 9', workers=1)
     works.says(run_id, "up", "worker-0")
     works.says(run_id, "up", "master-0")
@@ -384,7 +384,7 @@ def test_who_was_lost_while_nobody_looked_was_lost_when_it_last_gave_a_sign(work
     assert works.settle(run_id).reason == "master-0: its agent was killed"
 
 
-def test_an_agent_that_somebody_else_told_to_end_fails_the_run(works: Works) -> None:
+def test_an_agent_that_was_stopped_from_outside_fails_the_run(works: Works) -> None:
     run_id = works.submit(BUSY, workers=1)
     works.says(run_id, "up", "worker-0")
     works.says(run_id, "up", "master-0")
@@ -431,7 +431,7 @@ def test_a_start_that_was_interrupted_when_one_replica_was_already_over_is_settl
     assert (run.status, run.reason) == ("failed", "worker-0: its agent never started")
 
 
-def test_a_start_that_was_interrupted_is_not_made_again_when_somebody_asked_to_stop(works: Works) -> None:
+def test_an_interrupted_start_is_not_repeated_after_a_request_to_stop(works: Works) -> None:
     run_id = works.submit("echo once")
     interrupted(works, run_id)
     works.run_folder(run_id).ask_to_stop("never mind")
@@ -514,7 +514,7 @@ def test_a_damaged_end_is_not_believed(works: Works) -> None:
         ("no folder", "its folder cannot be read: {file}: No such file or directory"),
     ],
 )
-def test_a_run_whose_folder_cannot_be_read_fails_and_disturbs_nobody(works: Works, damage: str, reason: str) -> None:
+def test_a_run_whose_folder_cannot_be_read_fails_and_disturbs_no_one(works: Works, damage: str, reason: str) -> None:
     run_id = works.submit(BUSY)
     other = works.submit("exit 0")
     folder = works.run_folder(run_id)

@@ -98,7 +98,7 @@ def test_a_scheduler_killed_with_its_agents_leaves_a_run_that_is_lost(works: Wor
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # nobody waits for the background one
-def test_who_leaves_with_work_left_leaves_somebody_behind(works: Works) -> None:
+def test_a_command_that_leaves_queued_runs_starts_a_scheduler(works: Works) -> None:
     run_id = works.submit("echo up; sleep 0.8")
     runner = SchedulerRunner(works.home, works.store)
     while works.run(run_id).status != "running":
@@ -154,7 +154,7 @@ def test_a_background_scheduler_that_fails_closes_what_engines_opened(
     assert opened.is_closed
 
 
-def test_who_leaves_with_nothing_left_starts_nobody(works: Works) -> None:
+def test_who_leaves_with_nothing_left_starts_no_one(works: Works) -> None:
     runner = SchedulerRunner(works.home, works.store)
     assert runner.run_pass() == 0
     runner.release()

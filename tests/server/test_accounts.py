@@ -93,7 +93,7 @@ def test_many_at_once_lose_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ['{"users": [', '{"users": [{}]}', "[]", '{"users": [{"name": "x", "roles": 1}]}'])
-def test_a_damaged_file_lets_nobody_in_and_forgets_nobody(tmp_path: Path, content: str) -> None:
+def test_a_damaged_file_lets_no_one_in_and_forgets_no_one(tmp_path: Path, content: str) -> None:
     accounts = Accounts(tmp_path)
     accounts.kept.path.write_text(content)
     with pytest.raises(SystemFault, match="cannot read"):
@@ -140,7 +140,7 @@ def test_a_users_token_opens_no_more_than_they_may(tmp_path: Path) -> None:
     assert tokens.identify(text) is None
 
 
-def test_whoever_takes_the_name_of_somebody_removed_gets_none_of_their_tokens_by_it(tmp_path: Path) -> None:
+def test_a_new_user_with_the_name_of_a_removed_one_gets_none_of_their_tokens(tmp_path: Path) -> None:
     """A token is its holder's: a new user of the name limits it, and is not limited by it."""
     tokens = Tokens(tmp_path)
     tokens.accounts.add("ana", PASSWORD, {"a": Role.ADMIN})
@@ -183,7 +183,7 @@ def test_a_name_and_a_password_are_let_in(site: Site) -> None:
     assert site.client.get("/api/v1/session", headers=basic("eva", "a new password")).status_code == 401
 
 
-def test_a_token_as_a_password_is_a_token_whatever_the_name(site: Site) -> None:
+def test_a_token_as_a_password_is_a_token_with_any_name(site: Site) -> None:
     site.context.accounts.add("kim", PASSWORD, {"p": Role.VIEWER})
     assert site.client.get("/api/v1/session", headers=basic("kim", site.token)).json()["name"] == "tester"
 
@@ -222,7 +222,7 @@ def test_people_are_added_changed_and_removed(tmp_path: Path, monkeypatch: pytes
         (["remove", "nobody"], "", "no user `nobody`"),
     ],
 )
-def test_what_cannot_be_is_told_in_a_sentence(
+def test_what_cannot_be_is_reported_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], stdin: str, expected: str
 ) -> None:
     monkeypatch.setenv("PHALANX_HOME", str(tmp_path))

@@ -148,7 +148,7 @@ def test_many_at_once_write_whole_lines(tmp_path: Path, largest: int) -> None:
     assert len(Audit(tmp_path).last(1000)) == 400
 
 
-def test_a_line_stays_one_line_whatever_is_asked_for(tmp_path: Path) -> None:
+def test_a_line_stays_one_line_for_any_request(tmp_path: Path) -> None:
     audit = Audit(tmp_path)
     audit.note(ME, "do", 'a\n{"who": "boss"}\r\x1b[2J' + "x" * 1000, "done")
     (line,) = audit.path.read_text().splitlines()
@@ -166,7 +166,7 @@ def test_a_line_that_was_cut_off_hides_no_other(tmp_path: Path) -> None:
     assert [row["target"] for row in audit.last(10)] == ["2", "1"]
 
 
-def test_a_file_that_cannot_be_written_is_said_once_and_keeps_nobody_from_work(
+def test_a_file_that_cannot_be_written_is_said_once_and_keeps_no_one_from_work(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     audit = Audit(tmp_path)

@@ -242,7 +242,7 @@ def test_texts_are_made_once_and_forgotten_by_size() -> None:
     assert made == [1, 2, 3, 2]
 
 
-def test_columns_are_json_whatever_is_in_them() -> None:
+def test_columns_are_json_for_any_content() -> None:
     assert column([]) == "[]"
     assert column([1, 2.5, 1e-12, -3e300]) == "[1,2.5,1e-12,-3e+300]"
     assert column([1.0, None, math.nan, math.inf, -math.inf]) == '[1,null,null,"Infinity","-Infinity"]'

@@ -45,7 +45,7 @@ def pair(site: Site) -> list[str]:
     return ["pair-1", "pair-2"]
 
 
-def test_what_differs_is_told_of_params_metrics_files_code_and_surroundings(site: Site, pair: list[str]) -> None:
+def test_what_differs_is_informed_of_params_metrics_files_code_and_surroundings(site: Site, pair: list[str]) -> None:
     answer = site.get("/api/v1/compare", run=pair)
     assert [run["id"] for run in answer["runs"]] == pair
     assert all(row["differs"] for row in answer["rows"])
@@ -62,7 +62,7 @@ def test_what_differs_is_told_of_params_metrics_files_code_and_surroundings(site
     assert ("environment", "host") not in found
 
 
-def test_everything_tells_what_is_the_same_too(site: Site, pair: list[str]) -> None:
+def test_everything_says_what_is_the_same_too(site: Site, pair: list[str]) -> None:
     answer = site.get("/api/v1/compare", run=pair, everything=1)
     found = rows(answer)
     assert found["params", "layers"] == [3, 3]

@@ -130,7 +130,7 @@ def test_a_home_has_one_server(serve: Serve) -> None:
     assert server_url(serve.home) == serve.url
 
 
-def test_a_port_that_is_taken_is_told(home: Path) -> None:
+def test_a_port_that_is_taken_is_reported(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         answer = called("serve", "--port", str(port), PHALANX_HOME=str(home))
@@ -144,7 +144,7 @@ def test_a_port_that_is_taken_is_told(home: Path) -> None:
     ("host", "words"), [("no.such.host.invalid", "not an address"), ("203.0.113.7", "not an address")]
 )
 @pytest.mark.slow
-def test_an_address_of_another_machine_is_told(home: Path, host: str, words: str) -> None:
+def test_an_address_of_another_machine_is_reported(home: Path, host: str, words: str) -> None:
     answer = called("serve", "--host", host, "--port", "0", PHALANX_HOME=str(home))
     assert answer.code == 2
     assert words in answer.err
@@ -201,7 +201,7 @@ def wait_until_taken(home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_server_schedules_while_nobody_else_does(serve: Serve, tmp_path: Path) -> None:
+def test_the_server_schedules_while_no_one_else_does(serve: Serve, tmp_path: Path) -> None:
     wait_until_taken(serve.home)
     (tmp_path / "polyaxonfile.yml").write_text("version: 1\nkind: job\nrun:\n  cmd: echo done\n")
     answer = called("run", "-f", str(tmp_path / "polyaxonfile.yml"), "--json", PHALANX_HOME=str(serve.home))
@@ -329,7 +329,7 @@ def test_tokens_are_made_listed_and_revoked(serve: Serve) -> None:
         ("nothing",),
     ],
 )
-def test_a_wrong_call_about_tokens_is_told(home: Path, arguments: tuple[str, ...]) -> None:
+def test_a_wrong_call_about_tokens_is_reported(home: Path, arguments: tuple[str, ...]) -> None:
     answer = called("token", *arguments, PHALANX_HOME=str(home))
     assert answer.code == 2
     assert "error" in answer.err

@@ -344,7 +344,7 @@ def test_what_is_announced_and_does_not_come_is_not_kept(site: Site) -> None:
     assert kept == ["whole"]
 
 
-def test_a_full_disk_is_told_and_leaves_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = site.begin()
     monkeypatch.setattr(bodies, "SPARE_BYTES", 1 << 60)
     answer = site.ask("PUT", artifact(run_id, "x"), content=b"y" * 100)

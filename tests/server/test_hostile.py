@@ -273,7 +273,7 @@ def test_a_method_is_what_the_request_says_and_nothing_in_it(site: Site) -> None
     assert site.get("/api/v1/runs")["count"] == before
 
 
-def test_nobody_becomes_somebody_by_a_header(site: Site) -> None:
+def test_a_header_does_not_identify_a_caller(site: Site) -> None:
     for header in ("X-Forwarded-User", "X-Remote-User", "Remote-User", "X-User", "X-Forwarded-For", "X-Real-IP"):
         assert site.client.get("/api/v1/runs", headers={header: "owner"}).status_code == 401
     assert site.client.get(f"/api/v1/runs?token={site.token}").status_code == 401, "nor by what stands in an address"

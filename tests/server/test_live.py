@@ -91,7 +91,7 @@ def listening(site: Site, path: str = "/api/v1/live", token: str | None = None) 
         found.close()
 
 
-def test_the_changes_of_all_runs_are_told_as_they_happen(site: Site) -> None:
+def test_the_changes_of_all_runs_are_reported_as_they_happen(site: Site) -> None:
     with listening(site) as heard:
         assert "content-type: text/event-stream; charset=utf-8" in heard.head
         assert "x-accel-buffering: no" in heard.head
@@ -108,7 +108,7 @@ def test_the_changes_of_all_runs_are_told_as_they_happen(site: Site) -> None:
         assert eventually(lambda: heard.has("gone", lambda data: data == {"id": run["id"]}))
 
 
-def test_who_looks_at_a_run_is_told_what_to_fetch_again(site: Site) -> None:
+def test_a_viewer_of_a_run_learns_what_to_fetch_again(site: Site) -> None:
     run_id = site.post("/api/v1/runs", {}, 201)["id"]
     attempt = site.attempt(run_id)
     with listening(site, f"/api/v1/runs/{run_id}/live") as heard:
@@ -174,7 +174,7 @@ def test_two_hundred_listen_and_one_thread_looks(own_site: Site) -> None:
         one.close()
 
 
-def test_the_thread_goes_when_nobody_listens(own_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_thread_goes_when_no_one_listens(own_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker, "QUIET_S", 0.1)  # that the other side is gone is seen at the next sign of life
     with listening(own_site):
         assert any(thread.name == "phalanx-live" for thread in threading.enumerate())
@@ -185,7 +185,7 @@ def test_the_thread_goes_when_nobody_listens(own_site: Site, monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_a_server_ends_in_peace_though_somebody_listens(tmp_path: Path) -> None:
+def test_a_server_ends_normally_while_a_client_listens(tmp_path: Path) -> None:
     serve = Serve(tmp_path / "home")
     address = urlsplit(serve.url)
     heard = Listening((address.hostname, address.port), token=(tmp_path / "home" / "token").read_text().strip())
@@ -238,7 +238,7 @@ def test_who_does_not_keep_up_is_let_go(own_site: Site) -> None:
 # what is looked at ---------------------------------------------------------------------------------------------------
 
 
-def test_changes_are_found_whatever_their_times_say(own_site: Site) -> None:
+def test_changes_are_found_for_any_times(own_site: Site) -> None:
     own_site.scheduling.stop()
     long_ago = datetime.now(UTC) - timedelta(days=30)
     put(own_site, run_of("aaaa-1", status="running"), run_of("aaaa-2", created_at=long_ago, updated_at=long_ago))

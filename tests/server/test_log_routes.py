@@ -68,7 +68,7 @@ def test_lines_of_all_replicas_stand_in_the_order_of_time(site: Site) -> None:
 
 @pytest.mark.parametrize("limit", [3, 100])
 @pytest.mark.parametrize("fold", [0, 1])
-def test_pages_miss_nothing_and_tell_nothing_twice_whatever_the_clocks_say(site: Site, limit: int, fold: int) -> None:
+def test_pages_miss_and_repeat_nothing_even_with_wrong_clocks(site: Site, limit: int, fold: int) -> None:
     run_id = f"clocks-{limit}-{fold}"
     names = [f"worker-{n}" for n in range(3)]
     folder = remember(site, run_id, names)
@@ -89,7 +89,7 @@ def test_pages_miss_nothing_and_tell_nothing_twice_whatever_the_clocks_say(site:
             assert own == [f"{name} says {step}" for step in range(40)]
 
 
-def test_the_same_line_of_many_replicas_is_told_once(site: Site) -> None:
+def test_the_same_line_of_many_replicas_is_reported_once(site: Site) -> None:
     names = [f"worker-{n}" for n in range(30)]
     folder = remember(site, "folded1", names)
     for number, name in enumerate(names):
@@ -172,7 +172,7 @@ def test_what_a_terminal_would_obey_is_gone_or_visible(site: Site) -> None:
     assert texts(lines(site, "escapes1")) == ["red", "\\x1b[2J\\x00�", "done", "\tindented", "\\u202ereversed"]
 
 
-def test_a_progress_bar_without_a_newline_is_told_by_its_states() -> None:
+def test_a_progress_bar_without_a_newline_is_reported_by_its_states() -> None:
     bar = b"".join(b"\r%3d%%|%s|" % (state, b"#" * 50) for state in range(1000))
     pieces = cut(bar)
     assert b"".join(pieces) == bar
@@ -260,7 +260,7 @@ def test_many_replicas_are_read_a_little_each(site: Site) -> None:
     assert len(answer["first"]) < 2000
 
 
-def test_who_failed_first_is_told_with_its_traceback(site: Site) -> None:
+def test_who_failed_first_is_reported_with_its_traceback(site: Site) -> None:
     folder = remember(site, "error1", ["worker-0", "worker-1"], status="failed")
     write_log(folder, "worker-0", [(0, "loading"), (3, "ERROR: lost worker-1")])
     said = ["loading", "Traceback (most recent call last):", '  File "x.py", line 1', "ValueError: bad batch"]
@@ -432,7 +432,7 @@ def anything(chance: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_every_byte_is_told_once_in_both_directions(tmp_path: Path, seed: int) -> None:
+def test_every_byte_is_reported_once_in_both_directions(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     sources = [LogSource(f"worker-{number}", "worker", number) for number in range(chance.choice([1, 3, 10]))]
     sizes = []

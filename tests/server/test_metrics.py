@@ -75,7 +75,7 @@ def test_requests_are_counted_by_route_and_not_by_address(scheduled: Site) -> No
     assert found["phalanx_requests_under_way"][""] == 1  # this one
 
 
-def test_runs_the_scheduler_and_the_process_are_told(scheduled: Site) -> None:
+def test_runs_the_scheduler_and_the_process_are_reported(scheduled: Site) -> None:
     scheduled.post("/api/v1/runs", {}, 201)
     run_id = scheduled.post("/api/v1/runs", {}, 201)["id"]
     scheduled.post(f"/api/v1/runs/{run_id}/finish", {"status": "failed"})
@@ -108,7 +108,7 @@ def test_they_may_be_opened_to_everybody(tmp_path: Path) -> None:
         assert site.client.get("/api/v1/runs").status_code == 401
 
 
-def test_a_database_that_does_not_answer_is_counted_and_the_rest_told(tmp_path: Path) -> None:
+def test_a_database_that_does_not_answer_is_counted_and_the_rest_reported(tmp_path: Path) -> None:
     site = Site(tmp_path)
     Home(tmp_path / "home")
     with site:
@@ -120,7 +120,7 @@ def test_a_database_that_does_not_answer_is_counted_and_the_rest_told(tmp_path: 
     assert found["process_open_fds"][""] > 5
 
 
-def test_whatever_a_label_holds_is_one_line() -> None:
+def test_any_label_is_one_line() -> None:
     metrics = Metrics()
     metrics.request("G\nET", '/a"b\\c\nd', 200, 0.3)
     found = read(rendered(metrics.families()))

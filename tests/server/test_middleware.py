@@ -113,7 +113,7 @@ def test_who_may_only_read_calls_nothing_of_mlflow_that_writes(site: Site) -> No
     assert "k" not in site.tags(run_id)
 
 
-def test_every_call_that_writes_was_told_apart_from_those_that_read() -> None:
+def test_every_call_that_writes_was_distinguished_from_those_that_read() -> None:
     """A new call is taken for one that writes unless it says otherwise: these are all that do."""
     reading = {path for (_, path), entry in CALLS.items() if entry.reads}
     words = ("get", "list", "search", "alias", "artifacts/directories", "logged-models/*")
@@ -226,7 +226,7 @@ def test_the_page_of_this_server_is_not(site: Site) -> None:
     assert site.ask("POST", "/api/v1/runs", json={}, headers=headers).status_code == 201
 
 
-def test_no_other_site_is_told_that_it_may_ask(site: Site) -> None:
+def test_no_other_site_gets_permission_to_ask(site: Site) -> None:
     headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     answer = site.client.options("/api/v1/runs", headers=headers)
     assert answer.status_code == 403
@@ -241,7 +241,7 @@ def test_the_browser_is_never_asked_for_a_password(site: Site) -> None:
 # faults -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_fault_of_ours_is_told_without_its_place(
+def test_a_fault_of_ours_is_reported_without_its_place(
     site: Site, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
@@ -258,7 +258,7 @@ def test_a_fault_of_ours_is_told_without_its_place(
     assert site.token not in output
 
 
-def test_addresses_that_do_not_exist_are_told_so(site: Site) -> None:
+def test_addresses_that_do_not_exist_are_reported(site: Site) -> None:
     answer = site.ask("GET", "/api/v1/nothing")
     assert (answer.status_code, answer.json()["error"]["message"]) == (404, "no such path")
     answer = site.ask("DELETE", "/api/v1/runs")
@@ -271,14 +271,14 @@ def test_there_are_no_web_sockets(site: Site) -> None:
     assert site.client.get("/api/v1/runs", headers=headers).status_code == 401
 
 
-def test_all_that_can_be_asked_is_told_in_openapis_words(site: Site) -> None:
+def test_all_that_can_be_asked_is_reported_in_openapis_words(site: Site) -> None:
     answer = site.get("/api/v1/openapi.json")
     assert answer["info"]["title"] == "Phalanx"
     assert {"/api/v1/runs", "/api/v1/runs/{run_id}/metrics/series", "/api/v1/models"} <= set(answer["paths"])
     assert not [path for path in answer["paths"] if "mlflow" in path]
 
 
-def test_a_connection_that_breaks_off_hurts_nobody(site: Site) -> None:
+def test_a_connection_that_breaks_off_hurts_no_one(site: Site) -> None:
     host, port = site.listening.getsockname()
     for part in (
         b"GET",

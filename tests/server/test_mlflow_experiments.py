@@ -106,7 +106,7 @@ def test_experiments_are_searched_and_paged(site: Site) -> None:
     refused(site, "POST", "experiments/search", {"max_results": 0})
 
 
-def test_a_damaged_table_is_told_and_not_overwritten(own_site: Site) -> None:
+def test_a_damaged_table_is_reported_and_not_overwritten(own_site: Site) -> None:
     experiment(own_site, "kept")
     path = own_site.home.path / "mlflow.json"
     path.write_text("{")

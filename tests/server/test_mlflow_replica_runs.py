@@ -101,7 +101,7 @@ def test_each_replica_has_its_own_line(replica_site: ReplicaSite) -> None:
     assert [row["value"] for row in plain] == [1.0, 2.0, 3.0]
 
 
-def test_the_end_that_a_client_tells_is_not_the_runs(replica_site: ReplicaSite) -> None:
+def test_the_end_that_a_client_says_is_not_the_runs(replica_site: ReplicaSite) -> None:
     replica_site.begins()
     info = replica_site.says("POST", "runs/update", {"run_id": replica_site.run_id, "status": "FINISHED"})["run_info"]
     assert info["status"] == "RUNNING"

@@ -317,7 +317,7 @@ def test_two_datasets_of_one_name_are_two(site: Site) -> None:
 @pytest.mark.parametrize(
     ("said", "status"), [("FINISHED", "succeeded"), ("FAILED", "failed"), ("KILLED", "stopped"), (3, "succeeded")]
 )
-def test_the_end_that_a_client_tells_is_the_runs(site: Site, said: Any, status: str) -> None:
+def test_the_end_that_a_client_says_is_the_runs(site: Site, said: Any, status: str) -> None:
     began = round(time.time() * 1000) - 10_000
     run_id, ended = site.begin(start_time=began), began + 5000
     info = site.mlflow("POST", "runs/update", {"run_id": run_id, "status": said, "end_time": ended})["run_info"]
@@ -370,7 +370,7 @@ def test_a_deleted_run_is_out_of_sight_until_it_is_restored(site: Site) -> None:
         if key[1].startswith(("runs/", "metrics/", "artifacts/")) and key[1] not in ("runs/create", "runs/search")
     ],
 )
-def test_a_run_that_is_not_there_is_told_so(site: Site, method: str, path: str) -> None:
+def test_a_run_that_is_not_there_is_reported(site: Site, method: str, path: str) -> None:
     fields = {
         "run_id": "nothing",
         "run_ids": ["nothing"],
@@ -489,13 +489,13 @@ def test_a_body_that_is_no_object_is_refused(site: Site, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("path", ["traces", "traces/search", "gateway/endpoints/list", "scorers/list", "workspaces"])
-def test_what_is_not_supported_is_told_so(site: Site, path: str) -> None:
+def test_what_is_not_supported_is_reported(site: Site, path: str) -> None:
     answer = site.mlflow_answer("POST", path, {})
     assert (answer.status_code, answer.json()["error_code"]) == (501, "NOT_IMPLEMENTED")
     assert "not supported" in answer.json()["message"]
 
 
-def test_other_addresses_are_told_so(site: Site) -> None:
+def test_other_addresses_are_reported(site: Site) -> None:
     for path in ("", "runs", "runs/nothing", "runs/create/x", "logged-models/a/b/c/d/e"):
         answer = site.mlflow_answer("POST", path, {})
         assert (answer.status_code, answer.json()["error_code"]) == (404, "ENDPOINT_NOT_FOUND"), path
@@ -505,7 +505,7 @@ def test_other_addresses_are_told_so(site: Site) -> None:
     assert site.get("/ajax-api/2.0/mlflow/experiments/get", experiment_id="0")["experiment"]["experiment_id"] == "0"
 
 
-def test_a_run_that_is_removed_meanwhile_is_told_so(site: Site) -> None:
+def test_a_run_that_is_removed_meanwhile_is_reported(site: Site) -> None:
     run_id = site.begin()
     metric(site, run_id, "m", 1.0)
     site.mlflow("POST", "runs/update", {"run_id": run_id, "status": "FINISHED"})

@@ -163,7 +163,7 @@ def test_ui_uses_the_server_that_is_up(home: Path, tmp_path: Path) -> None:
     serve.end()
 
 
-def test_a_tunnel_is_told_only_to_who_needs_one() -> None:
+def test_a_tunnel_is_printed_only_where_it_is_needed() -> None:
     came = {"SSH_CONNECTION": "10.1.2.3 50000 10.9.8.7 2222", "USER": "ann"}
     url = "http://127.0.0.1:8001"
     assert tunnel_line(url, came, "node") == "ssh -N -L 8001:127.0.0.1:8001 -p 2222 ann@10.9.8.7"
@@ -219,7 +219,7 @@ def test_what_went_wrong_is_one_line_in_either_form() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_under_way_is_answered_and_nobody_new_is_let_in(home: Path) -> None:
+def test_what_is_under_way_is_answered_and_no_one_new_is_let_in(home: Path) -> None:
     """A file whose second half is sent after the server was told to end."""
     server = Watched(home)
     headers = {"Authorization": f"Bearer {server.token}"}
@@ -291,7 +291,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.
         yield found
 
 
-def test_without_systemd_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_systemd_no_one_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     notify_systemd("READY=1")
     monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere/at/all")

@@ -38,6 +38,7 @@ from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.uploads import Uploader, UploadRefused
 from tests.agent.pods import Pod
+from tests.agent.running import wait_for
 from tests.server.site import Site
 
 FILE = b"""
@@ -134,7 +135,7 @@ def test_a_log_grows_by_its_pieces_and_none_counts_twice(run: PodRun) -> None:
     assert shown.text == "hello world\nmore"
 
 
-def test_after_a_gap_is_told_how_far_the_file_goes(run: PodRun) -> None:
+def test_after_a_gap_the_answer_says_how_far_the_file_goes(run: PodRun) -> None:
     run.put("worker-0/spool", b"12345")
     answer = run.put("worker-0/spool", b"x", offset=9)
     assert (answer.status_code, answer.json()["size"]) == (409, 5)
@@ -397,7 +398,7 @@ def test_too_much_is_refused_as_early_as_can_be(run: PodRun) -> None:
     assert not (run.folder("worker-0") / "log").exists()
 
 
-def test_a_full_disk_is_told(run: PodRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(run: PodRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "SPARE_BYTES", 1 << 62)
     for path, params in (("worker-0/log", {}), ("worker-0/end.json", {"size": 1}), ("outputs/x", {"whole": 1})):
         answer = run.put(path, b"x", **params)
@@ -406,7 +407,7 @@ def test_a_full_disk_is_told(run: PodRun, monkeypatch: pytest.MonkeyPatch) -> No
     assert list(run.site.folder(run.id).rglob("*.draft")) in ([], [run.folder("worker-0") / ".end.json.1.draft"])
 
 
-def test_a_quota_is_told(run: PodRun, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quota_is_reported(run: PodRun, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
@@ -468,7 +469,7 @@ print("token" if "PHALANX_RUN_TOKEN" in os.environ else "no token")
 """
 
 
-def test_a_pod_fetches_its_code_runs_and_tells_the_server_all_of_it(run: PodRun, tmp_path: Path) -> None:
+def test_a_pod_fetches_its_code_runs_and_sends_everything_to_the_server(run: PodRun, tmp_path: Path) -> None:
     (run.site.folder(run.id) / "code" / "train.py").write_text(TRAINING)
     pod = Pod(tmp_path / "pod", f"{sys.executable} train.py", courier="server", server=run.site.url)
     pod.plan["run_id"] = run.id
@@ -529,7 +530,7 @@ def test_the_same_code_has_the_same_bytes(site: Site) -> None:
     assert gzip.decompress(answers[0])[-1024:] == bytes(1024)
 
 
-def test_a_run_without_code_is_told_so(run: PodRun, tmp_path: Path) -> None:
+def test_a_run_without_code_is_reported(run: PodRun, tmp_path: Path) -> None:
     code = run.site.folder(run.id) / "code"
     code.rename(tmp_path / "code")
     assert run.site.ask("GET", run.address("code"), run.token()).status_code == 404
@@ -555,7 +556,7 @@ def test_only_so_many_archives_are_made_at_once(tmp_path: Path, monkeypatch: pyt
             answer = pool.submit(site.ask, "GET", run.address("code"), run.token()).result()
             free.set()
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
-        assert site.ask("GET", run.address("code"), run.token()).status_code == 200
+        wait_for(lambda: site.ask("GET", run.address("code"), run.token()).status_code == 200)
     lease.close()
 
 
@@ -567,7 +568,7 @@ def test_what_agents_send_is_not_written_into_the_audit_but_refusals_are(run: Po
     assert outcomes == [403]
 
 
-def test_the_document_tells_of_it(site: Site) -> None:
+def test_the_document_says_of_it(site: Site) -> None:
     paths = site.get("/api/v1/openapi.json")["paths"]
     put = paths["/api/v1/pods/{run_id}/{attempt}/files/{path}"]["put"]
     assert "application/octet-stream" in put["requestBody"]["content"]

@@ -75,7 +75,7 @@ def allowed(rule: Rule, method: str) -> list[str]:
     return [who for who in named if who not in refused(rule, method)]
 
 
-def test_whoever_is_refused_is_refused_everywhere(people: People) -> None:
+def test_a_refused_caller_is_refused_everywhere(people: People) -> None:
     asked = 0
     for method, path, rule in routes(people.site):
         for who, status in refused(rule, method).items():
@@ -89,7 +89,7 @@ def test_whoever_is_refused_is_refused_everywhere(people: People) -> None:
 
 
 @pytest.mark.slow
-def test_whoever_may_is_never_refused(people: People) -> None:
+def test_an_allowed_caller_is_never_refused(people: People) -> None:
     """What they are answered depends on what they ask; it is neither a refusal nor a fault of ours."""
     asked = 0
     for method, path, rule in routes(people.site):
@@ -169,7 +169,7 @@ def named(path: str, secrets: Secrets) -> str:
     return path.replace("*", secrets.model_id, 1).replace("*", "tag")
 
 
-def test_no_call_of_mlflow_tells_strangers_anything_or_changes_anything(people: People, secrets: Secrets) -> None:
+def test_no_call_of_mlflow_answers_strangers_or_changes_anything(people: People, secrets: Secrets) -> None:
     fields, before = fields_for(secrets), state_of(people.site, secrets)
     plain = {key: value for key, value in fields.items() if isinstance(value, str | int)}
     prefixes = ("", f"/tracked/{secrets.run_id}/1/master-0")
@@ -285,7 +285,7 @@ def test_a_run_sees_its_own_project_once_anybody_is_limited(people: People, secr
     assert answer.status_code == 200, "it is of the same project"
 
 
-def test_a_run_sees_all_while_nobody_is_limited(own_site: Site) -> None:
+def test_a_run_sees_all_while_no_one_is_limited(own_site: Site) -> None:
     """Training loads models that other projects made."""
     mine, other = own_site.begin(), own_site.post("/api/v1/runs", {"project": "other"}, 201)["id"]
     prefix, token = f"/tracked/{mine}/1/master-0", own_site.run_token(mine)
@@ -294,7 +294,7 @@ def test_a_run_sees_all_while_nobody_is_limited(own_site: Site) -> None:
     assert own_site.mlflow_answer("GET", "runs/get", {"run_id": other}, prefix, token).status_code == 404
 
 
-def test_the_id_of_somebody_elses_run_is_taken_and_tells_nothing(people: People) -> None:
+def test_the_id_of_another_users_run_is_taken_and_reveals_nothing(people: People) -> None:
     status, text = people.answer(
         "foreign editor", "POST", "/api/v1/runs", json={"id": people.run_id, "project": THEIRS}
     )
@@ -344,7 +344,7 @@ def _added(change: Any) -> list[Any]:
     return list(app.routes)
 
 
-def test_what_is_told_apart_by_address_has_an_address() -> None:
+def test_what_is_distinguished_by_address_has_an_address() -> None:
     assert {*policy.COSTLY, *policy.PIECES, policy.CODE, *policy.ROUTINE, *policy.STARTING} <= set(policy.POLICY)
     for call in (*policy.COSTLY_CALLS, *policy.ROUTINE_CALLS):
         assert any(path.startswith(call) for _, path in CALLS), call

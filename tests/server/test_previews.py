@@ -72,7 +72,7 @@ def shown(site: Site) -> str:
         ("outputs/a b/c#d.txt", ("text", "text"), False),
     ],
 )
-def test_a_file_is_told_by_what_it_is(
+def test_a_file_is_reported_by_what_it_is(
     site: Site, shown: str, path: str, expected: tuple[str, str], has_view: bool
 ) -> None:
     found = preview(site, shown, path)

@@ -74,7 +74,7 @@ def test_the_queue_shows_only_what_one_may_see(own_site: Site) -> None:
     assert (answer["count"], answer["schedules"]) == (1, False)
 
 
-def test_the_machine_is_told_and_where_the_home_is_only_to_admins(site: Site) -> None:
+def test_the_machine_is_reported_and_where_the_home_is_only_to_admins(site: Site) -> None:
     answer = site.get("/api/v1/machine")
     assert answer["cpus"] >= 1
     assert answer["memory_mib"] > 100
@@ -100,7 +100,7 @@ def test_whether_anybody_schedules_is_seen_without_standing_in_the_way(own_site:
     lease.close()
 
 
-def test_groups_are_told_with_what_became_of_their_runs(own_site: Site) -> None:
+def test_groups_are_reported_with_what_became_of_their_runs(own_site: Site) -> None:
     early = datetime(2026, 1, 1, tzinfo=UTC)
     put(
         own_site,

@@ -95,7 +95,7 @@ def strict(tmp_path: Path) -> Iterator[Site]:
         yield found
 
 
-def test_who_asks_too_much_is_told_when_to_come_again(strict: Site) -> None:
+def test_a_client_with_too_many_requests_learns_when_to_retry(strict: Site) -> None:
     answers = [strict.ask("GET", "/api/v1/projects") for _ in range(25)]
     assert [answer.status_code for answer in answers] == [200] * 20 + [429] * 5
     assert int(answers[-1].headers["Retry-After"]) >= 1
@@ -120,7 +120,7 @@ def test_after_some_wrong_passwords_no_more_are_tried(strict: Site) -> None:
     assert sign_in(strict, token=token).status_code == 200, "tokens cannot be guessed: they need no limit"
 
 
-def test_names_that_nobody_has_are_limited_like_others(strict: Site) -> None:
+def test_names_that_no_one_has_are_limited_like_others(strict: Site) -> None:
     """Else one could tell which names there are."""
     assert [sign_in(strict, user="nobody", password=PASSWORD).status_code for _ in range(4)] == [401, 401, 401, 429]
 
@@ -216,7 +216,7 @@ def test_a_place_is_free_again_after_every_answer(tmp_path: Path) -> None:
             assert site.ask("PUT", f"{place}/artifacts/x?offset=-1", content=b"x").status_code == 400
 
 
-def test_who_sends_slowly_holds_up_nobody_who_does_something_else(tmp_path: Path) -> None:
+def test_who_sends_slowly_holds_up_no_one_who_does_something_else(tmp_path: Path) -> None:
     with Site(tmp_path, limits=RateLimits(uploads=1, waiting=1, patience_s=0.5)) as site:
         run_id = site.begin()
         path = f"/api/v1/runs/{run_id}/files/replicas/master-0/attempt-1/a.points"

@@ -46,7 +46,7 @@ def test_who_changes_something_sees_it() -> None:
     assert recent.get("a", make) == b"2"
 
 
-def test_what_was_begun_before_a_change_is_told_to_nobody_else() -> None:
+def test_what_was_begun_before_a_change_is_asked_to_no_one_else() -> None:
     recent, inside, go_on = ResponseCache(), threading.Event(), threading.Event()
 
     def slow() -> bytes:

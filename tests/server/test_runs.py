@@ -45,7 +45,7 @@ def test_runs_are_listed_by_query_sorted_and_counted(own_site: Site) -> None:
         ({"q": "x" * 20_000}, "q:"),
     ],
 )
-def test_a_wrong_query_is_told_where(own_site: Site, params: dict[str, str], expected: str | None) -> None:
+def test_the_error_of_a_query_says_where(own_site: Site, params: dict[str, str], expected: str | None) -> None:
     create(own_site)
     answer = own_site.ask("GET", "/api/v1/runs", params=params)
     if expected is None:
@@ -77,7 +77,7 @@ def test_a_run_is_shown_with_all_that_is_known_of_it(site: Site) -> None:
     assert {"facts", "summaries", "replicas", "artifacts"} <= set(run)
 
 
-def test_a_run_that_is_not_there_is_told_so(site: Site) -> None:
+def test_a_run_that_is_not_there_is_reported(site: Site) -> None:
     run_id = create(site)
     for path in ("", "/metrics", "/events", "/outputs", "/logs/master-0", "/metrics/series?name=x"):
         assert site.ask("GET", f"/api/v1/runs/{run_id[:-1]}{path}").status_code == 404, path
@@ -169,7 +169,7 @@ def test_an_end_of_another_kind_is_refused(site: Site, body: Any) -> None:
     assert site.stored(run_id).status == "running"
 
 
-def test_a_beat_is_a_sign_of_life_and_tells_who_asked_to_stop(site: Site) -> None:
+def test_a_beat_is_a_sign_of_life_and_says_who_asked_to_stop(site: Site) -> None:
     run_id = create(site)
     agent = site.attempt(run_id) / "agent.json"
     before = agent.stat().st_mtime_ns
@@ -178,7 +178,7 @@ def test_a_beat_is_a_sign_of_life_and_tells_who_asked_to_stop(site: Site) -> Non
     assert agent.stat().st_mtime_ns > before
 
 
-def test_a_run_whose_process_nobody_sees_can_be_stopped(site: Site) -> None:
+def test_a_run_whose_process_no_one_sees_can_be_stopped(site: Site) -> None:
     run_id = create(site)
     site.home.run(run_id).ask_to_stop("enough")
     assert site.post(f"/api/v1/runs/{run_id}/beat", {})["stop"] == "enough"
@@ -212,7 +212,7 @@ def log_points(site: Site, run_id: str, count: int = 100) -> None:
     writer.close()
 
 
-def test_metrics_are_told_with_their_summaries(site: Site) -> None:
+def test_metrics_are_reported_with_their_summaries(site: Site) -> None:
     run_id = create(site)
     log_points(site, run_id)
     metrics = {row["name"]: row for row in site.get(f"/api/v1/runs/{run_id}/metrics")["metrics"]}
@@ -251,7 +251,7 @@ def test_a_series_that_grows_is_read_on(site: Site) -> None:
 @pytest.mark.parametrize(
     "params", [{}, {"name": "no"}, {"name": "loss", "buckets": 10**9}, {"name": "loss", "first": 2**70}]
 )
-def test_a_series_that_cannot_be_told_is_refused(site: Site, params: dict[str, Any]) -> None:
+def test_a_series_that_cannot_be_reported_is_refused(site: Site, params: dict[str, Any]) -> None:
     run_id = create(site)
     log_points(site, run_id, 3)
     answer = site.ask("GET", f"/api/v1/runs/{run_id}/metrics/series", params=params)
@@ -259,7 +259,7 @@ def test_a_series_that_cannot_be_told_is_refused(site: Site, params: dict[str, A
     assert answer.json()["error"]["message"]
 
 
-def test_events_are_told_by_kind_and_name(site: Site) -> None:
+def test_events_are_reported_by_kind_and_name(site: Site) -> None:
     run_id = create(site)
     with site.context.run_writers.of(run_id) as writer:
         for step in range(5):
@@ -274,7 +274,7 @@ def test_events_are_told_by_kind_and_name(site: Site) -> None:
     assert site.get(f"/api/v1/runs/{run_id}/events")["count"] == 6
 
 
-def test_a_full_table_of_models_is_told(own_site: Site) -> None:
+def test_a_full_table_of_models_is_reported(own_site: Site) -> None:
     assert own_site.get("/api/v1/models") == {"models": []}
     assert own_site.ask("GET", "/api/v1/models/nothing").status_code == 404
 

@@ -68,13 +68,13 @@ def test_a_token_signs_in_with_what_it_opens(site: Site, browser: httpx.Client) 
         ({"user": "nobody", "password": PASSWORD}, 401),
     ],
 )
-def test_whoever_cannot_show_who_they_are_gets_no_cookie(site: Site, body: dict[str, object], status: int) -> None:
+def test_an_unknown_caller_gets_no_cookie(site: Site, body: dict[str, object], status: int) -> None:
     answer = site.client.post("/api/v1/session", json=body)
     assert answer.status_code == status, answer.text
     assert "set-cookie" not in answer.headers
 
 
-def test_a_runs_token_signs_nobody_in(site: Site) -> None:
+def test_a_runs_token_signs_no_one_in(site: Site) -> None:
     assert sign_in(site, token=site.run_token(site.begin())).status_code == 403
 
 
@@ -129,7 +129,7 @@ def test_with_a_cookie_only_the_page_of_this_server_changes_anything(site: Site,
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
-def test_a_form_of_another_site_is_refused_whatever_it_says_it_is(site: Site, kind: str) -> None:
+def test_a_form_of_another_site_is_refused_for_any_content_type(site: Site, kind: str) -> None:
     """Forms need no permission to be sent elsewhere; the browser says where they come from."""
     value = cookie(sign_in(site, user="ana", password=PASSWORD))
     headers = {"Cookie": value, "Origin": "https://evil.example", "Content-Type": kind}

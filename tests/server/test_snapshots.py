@@ -191,7 +191,7 @@ def test_too_much_and_too_many_are_refused(tmp_path: Path, monkeypatch: pytest.M
     assert not list(tmp_path.iterdir())
 
 
-def test_an_archive_is_sent_and_told_of(site: Site) -> None:
+def test_an_archive_is_sent_and_reported_of(site: Site) -> None:
     answer = site.ask("POST", ROUTE, content=packed(file_entry("a", b"12345"), file_entry("b/c", b"1")))
     assert answer.status_code == 201
     body = answer.json()
@@ -228,7 +228,7 @@ def test_it_is_never_there_in_part(own_site: Site) -> None:
     assert not list((own_site.home.path / "uploads").iterdir())
 
 
-def test_what_nobody_uses_is_swept_after_a_day(own_site: Site) -> None:
+def test_what_no_one_uses_is_swept_after_a_day(own_site: Site) -> None:
     first = own_site.ask("POST", ROUTE, content=packed(file_entry("a"))).json()["id"]
     uploads = own_site.home.path / "uploads"
     (uploads / ".draft").mkdir()
@@ -238,7 +238,7 @@ def test_what_nobody_uses_is_swept_after_a_day(own_site: Site) -> None:
     assert [path.name for path in uploads.iterdir()] == [second]
 
 
-def test_nobody_fills_the_disk_with_snapshots_that_are_not_used(
+def test_no_one_fills_the_disk_with_snapshots_that_are_not_used(
     own_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshots, "MOST_WAITING", 2)

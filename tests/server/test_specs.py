@@ -38,7 +38,7 @@ def test_the_file_of_a_run_is_shown_without_its_secrets(site: Site, run_id: str)
     assert "yes" in str(document["environment"])
 
 
-def test_the_run_itself_was_told_its_secret(site: Site, run_id: str) -> None:
+def test_the_run_itself_got_its_secret(site: Site, run_id: str) -> None:
     assert "yes hunter2" in site.ask("GET", f"/api/v1/runs/{run_id}/logs/master-0").text
 
 
@@ -61,12 +61,12 @@ def test_the_environment_of_a_replica_is_what_it_will_see(site: Site, run_id: st
     assert answer["folder"] == str(site.folder(run_id) / "code")
 
 
-def test_a_replica_that_is_not_there_is_told(site: Site, run_id: str) -> None:
+def test_a_replica_that_is_not_there_is_reported(site: Site, run_id: str) -> None:
     for name in ("worker-7", "x" * 500, "%2e%2e%2fplan.json"):
         assert site.ask("GET", f"/api/v1/runs/{run_id}/environment/{name}").status_code == 404
 
 
-def test_the_surroundings_are_told(site: Site, run_id: str) -> None:
+def test_the_surroundings_are_reported(site: Site, run_id: str) -> None:
     records = below(site, run_id, "records")
     assert {"packages", "host", "python", "git", "environment"} <= set(records)
     assert site.ask("GET", f"/api/v1/runs/{run_id}/code-diff").text == ""

@@ -93,7 +93,7 @@ def test_what_is_worth_it_is_sent_packed_to_who_takes_it(paged: Site) -> None:
     assert "content-encoding" not in get(paged, "/assets/small-1.css", **{"Accept-Encoding": "gzip"}).headers
 
 
-def test_a_browser_at_an_address_that_nobody_has_gets_the_page_and_a_program_does_not(paged: Site) -> None:
+def test_a_browser_at_an_address_that_no_one_has_gets_the_page_and_a_program_does_not(paged: Site) -> None:
     browser = get(paged, "/nonsense", Accept="text/html,application/xhtml+xml,*/*;q=0.8")
     assert (browser.status_code, browser.headers["content-security-policy"]) == (404, CSP)
     assert "<title>built</title>" in browser.text
@@ -102,7 +102,7 @@ def test_a_browser_at_an_address_that_nobody_has_gets_the_page_and_a_program_doe
     assert (answer.status_code, answer.headers["content-type"]) == (401, "application/json")
 
 
-def test_head_tells_the_same_without_the_body(paged: Site) -> None:
+def test_head_says_the_same_without_the_body(paged: Site) -> None:
     answer = paged.client.head("/")
     assert (answer.status_code, answer.content) == (200, b"")
     assert int(answer.headers["content-length"]) > 0
@@ -209,7 +209,7 @@ def test_the_page_is_built_once_for_the_same_sources(tmp_path: Path) -> None:
     assert [path.name for path in page.parent.iterdir()] == ["page"]
 
 
-def test_a_build_that_fails_is_told_and_leaves_the_page_that_was_there(tmp_path: Path) -> None:
+def test_a_build_that_fails_is_reported_and_leaves_the_page_that_was_there(tmp_path: Path) -> None:
     tree = copy_of_the_tree(tmp_path / "tree")
     page = built(tree / "src" / "phalanx" / "server" / "page")
     environment = fake_node(tmp_path / "bin", build="echo 'error TS1005: no'; exit 2")

@@ -28,7 +28,7 @@ def test_a_token_is_known_by_its_text_and_kept_as_a_hash_alone(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("text", ["", "x", "phx_", "phr_", "phr_run_1_00", "phx_" + "a" * 10_000, "\udcff", "é" * 50])
-def test_any_other_text_is_nobodys(tmp_path: Path, text: str) -> None:
+def test_any_other_text_is_no_ones(tmp_path: Path, text: str) -> None:
     tokens = Tokens(tmp_path)
     tokens.create("ci")
     assert tokens.identify(text) is None
@@ -80,7 +80,7 @@ def test_many_at_once_lose_none(tmp_path: Path) -> None:
     assert {token.name for token in Tokens(tmp_path).known()} == {f"t{n}" for n in range(12)}
 
 
-def test_a_damaged_file_lets_nobody_in_and_forgets_nobody(tmp_path: Path) -> None:
+def test_a_damaged_file_lets_no_one_in_and_forgets_no_one(tmp_path: Path) -> None:
     tokens = Tokens(tmp_path)
     text = tokens.create("one")
     tokens.path.write_text('{"tokens": [')

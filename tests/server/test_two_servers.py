@@ -141,7 +141,7 @@ def test_runs_outlive_the_server_that_scheduled_them(address: Address, servers: 
     assert server_url(address.home) == second.url
 
 
-def test_what_both_were_told_of_one_run_is_kept_when_one_is_killed(
+def test_what_both_were_informed_of_one_run_is_kept_when_one_is_killed(
     address: Address, servers: tuple[Server, Server]
 ) -> None:
     first, second = servers
@@ -236,7 +236,7 @@ def test_a_file_that_comes_by_both_ways_is_whole(address: Address, servers: tupl
 # the locks between them, which need no database ---------------------------------------------------------------------
 
 
-def test_whoever_sits_at_a_run_is_alone_with_it_among_all_servers(tmp_path: Path) -> None:
+def test_a_run_has_one_writer_among_all_servers(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     several = [RunWriters(home, server=number) for number in (1, 2)]
     inside: list[int] = []

@@ -71,7 +71,7 @@ def test_a_replica_that_is_not_there_used_nothing(site: Site, run: Any) -> None:
     assert site.ask("GET", f"/api/v1/runs/{run['id']}/use/master-0?buckets=0").status_code == 400
 
 
-def test_of_a_tracked_run_nobody_measured_anything(site: Site) -> None:
+def test_of_a_tracked_run_no_one_measured_anything(site: Site) -> None:
     run_id = site.post("/api/v1/runs", {}, 201)["id"]
     answer = site.ask("GET", f"/api/v1/runs/{run_id}/use")
     assert answer.status_code == 404

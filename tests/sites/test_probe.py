@@ -82,7 +82,7 @@ def test_a_cluster_without_a_database_is_not_asked_for_accounts() -> None:
     assert not any(line.startswith("sacctmgr") for line in commands.asked)
 
 
-def test_a_machine_without_slurm_is_told_where_to_go() -> None:
+def test_on_a_machine_without_slurm_the_error_says_where_to_go() -> None:
     with pytest.raises(CallError, match=r"no `sinfo`.*login node.*fir, narval"):
         probe(
             "me",
@@ -91,7 +91,7 @@ def test_a_machine_without_slurm_is_told_where_to_go() -> None:
         )
 
 
-def test_a_cluster_that_is_down_is_told_so() -> None:
+def test_a_cluster_that_is_down_is_reported() -> None:
     why = "`sinfo` failed: slurm_load_partitions: Unable to contact slurm controller (connect failure)"
     with pytest.raises(SystemFault, match=r"Unable to contact.*check that the cluster is up"):
         probe("me", {}, ScriptedCommands({"sinfo -h -N": CommandOutput(why=why)}))

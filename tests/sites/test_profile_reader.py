@@ -106,7 +106,7 @@ date: yesterday
         (b"name: x\nnodes: [{cpus: 1, memory: .inf}]", "an amount of memory"),
     ],
 )
-def test_what_is_no_profile_is_told_so(text: bytes, said: str) -> None:
+def test_what_is_no_profile_is_reported(text: bytes, said: str) -> None:
     if said:
         assert said in "\n".join(faults(text))
     else:

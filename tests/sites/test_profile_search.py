@@ -20,7 +20,7 @@ def without_a_site(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PHALANX_SITE", raising=False)
 
 
-def test_nobody_has_said_where_we_are(tmp_path: Path) -> None:
+def test_no_one_has_said_where_we_are(tmp_path: Path) -> None:
     assert find(None, tmp_path) is None
     assert find(None, tmp_path / "missing") is None
 
@@ -66,7 +66,7 @@ def test_a_path_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ("/", "is a directory"),
     ],
 )
-def test_what_is_not_there_is_told_kindly(name: str, said: str, tmp_path: Path) -> None:
+def test_what_is_not_there_is_reported_kindly(name: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(CallError, match=said):
         find(name, tmp_path)
 

@@ -36,7 +36,7 @@ CASES: dict[str, Plan] = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: str(file.parent.name))
-def test_what_slurm_refused_is_told_beforehand(file: Path, case: str) -> None:
+def test_what_slurm_refused_is_reported_beforehand(file: Path, case: str) -> None:
     answers = json.loads(file.read_text())
     if case not in answers:
         pytest.skip("this version was not asked")

@@ -129,7 +129,7 @@ def test_threads_follow_the_allocation(causes: AtOnce) -> None:
     assert log(causes.place, found["id"]) == "threads 1\n"
 
 
-def test_nobody_is_blamed_for_a_cancelled_job(causes: AtOnce) -> None:
+def test_no_one_is_blamed_for_a_cancelled_job(causes: AtOnce) -> None:
     found = causes.runs["pair"]
     assert (found["status"], found["reason"]) == ("stopped", "the job was cancelled by root")
     assert all("failed" not in row["reason"] for row in found["replicas"]), found["replicas"]

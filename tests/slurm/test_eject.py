@@ -64,7 +64,7 @@ def exit_code(place: SlurmPlace, job: str) -> str:
 
 
 @pytest.mark.smoke
-def test_an_ejected_job_runs_where_nobody_has_phalanx(place: SlurmPlace) -> None:
+def test_an_ejected_job_runs_where_no_one_has_phalanx(place: SlurmPlace) -> None:
     assert shutil.which("phalanx", path=PATH) is None
     four = {
         "resources": MEMORY,

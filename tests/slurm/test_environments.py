@@ -140,14 +140,14 @@ def test_a_virtual_environment_that_is_there_is_used(at_once: AtOnce) -> None:
     assert log(place, found["id"]) == "from the venv\n"
 
 
-def test_a_virtual_environment_that_is_not_there_is_told(at_once: AtOnce) -> None:
+def test_a_virtual_environment_that_is_not_there_is_reported(at_once: AtOnce) -> None:
     found = at_once.runs["no-venv"]
     assert found["status"] == "failed"
     assert "/not/there has no bin/python" in found["reason"], found["reason"]
     assert "node3" in found["reason"] or "node4" in found["reason"], found["reason"]
 
 
-def test_a_package_that_is_missing_is_told_with_its_node_and_advice(at_once: AtOnce) -> None:
+def test_a_package_that_is_missing_is_reported_with_its_node_and_advice(at_once: AtOnce) -> None:
     place, found = at_once.place, at_once.runs["missing"]
     assert found["status"] == "failed"
     assert "could not be prepared: `pip install tiny huge==7` failed with code 1" in found["reason"], found["reason"]

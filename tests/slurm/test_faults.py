@@ -208,7 +208,7 @@ def wait_until_moment(seconds: float) -> None:
     wait_for(lambda: time.monotonic() > until)
 
 
-def test_whoever_must_make_way_goes_on_later(again: Again) -> None:
+def test_a_preempted_run_continues_later(again: Again) -> None:
     found = see(again.place, again.preempted)
     assert (found["status"], found["attempt"]) == ("succeeded", 2), found["statuses"]
     (why,) = (change["reason"] for change in found["statuses"] if change["status"] == "resuming")
@@ -293,7 +293,7 @@ def test_a_run_that_may_restart_does_so_in_a_job_of_its_own(ends: AtOnce) -> Non
 
 
 @pytest.mark.parametrize("name", ["cancelled", "cancelled-pair"])
-def test_whom_somebody_cancels_is_stopped_and_it_is_said_by_whom(ends: AtOnce, name: str) -> None:
+def test_a_cancelled_run_is_stopped_and_names_who_cancelled_it(ends: AtOnce, name: str) -> None:
     found = ends.runs[name]
     assert (found["status"], found["reason"]) == ("stopped", "the job was cancelled by root")
     assert {row["status"] for row in found["replicas"]} == {"stopped"}
@@ -314,7 +314,7 @@ def test_a_run_stops_while_it_waits(ends: AtOnce) -> None:
 
 
 @pytest.mark.parametrize(("name", "word"), [*zip(REFUSED, ("partition", "account", "qos", "feature"), strict=True)])
-def test_what_slurm_refuses_is_told_in_its_words(ends: AtOnce, name: str, word: str) -> None:
+def test_what_slurm_refuses_is_reported_in_its_words(ends: AtOnce, name: str, word: str) -> None:
     found = ends.runs[name]
     assert found["status"] == "failed"
     assert found["reason"].startswith("slurm refused the job: ")
@@ -328,20 +328,20 @@ def test_a_run_ends_at_its_time_limit(ends: AtOnce) -> None:
     assert found["reason"].startswith("master-0: ended by its time limit of 4 s; increase its"), found["reason"]
 
 
-def test_a_run_that_slurm_ends_at_the_time_limit_of_its_job_is_told_so(ends: AtOnce) -> None:
+def test_a_run_that_slurm_ends_at_the_time_limit_of_its_job_is_reported(ends: AtOnce) -> None:
     found = ends.runs["at-slurms-limit"]
     assert found["status"] == "failed"
     assert "time limit of its job" in found["reason"], found["reason"]
 
 
-def test_whoever_takes_too_much_memory_is_ended_and_named(ends: AtOnce) -> None:
+def test_a_replica_that_exceeds_its_memory_is_ended_and_named(ends: AtOnce) -> None:
     found = ends.runs["hog"]
     assert found["status"] == "failed"
     assert replica(found, "master-0")["cause"] == "memory"
     assert "request more memory: `environment.resources.memory`" in found["reason"]  # whoever saw it first
 
 
-def test_whoever_takes_more_memory_than_slurm_gave_is_told_so(ends: AtOnce) -> None:
+def test_using_more_memory_than_slurm_allocated_is_reported(ends: AtOnce) -> None:
     """It asked for little and set itself no limit: then Slurm ends it."""
     found = ends.runs["unlimited-hog"]
     assert found["status"] == "failed", found["statuses"]
@@ -351,7 +351,7 @@ def test_whoever_takes_more_memory_than_slurm_gave_is_told_so(ends: AtOnce) -> N
 # daemons -------------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_controller_nothing_is_lost_or_told_wrongly(place: SlurmPlace) -> None:
+def test_without_a_controller_nothing_is_lost_or_misreported(place: SlurmPlace) -> None:
     """Of runs that run, end, wait and are submitted meanwhile."""
     until = "until [ -e {} ]; do sleep 0.1; done"
     running, ending = (submit(place, until.format(name)) for name in ("later", "soon"))
@@ -510,7 +510,7 @@ def let_be_forgotten(place: SlurmPlace) -> tuple[str, str]:
     return good, gone
 
 
-def test_a_disk_that_is_full_is_told(small: Small) -> None:
+def test_a_disk_that_is_full_is_reported(small: Small) -> None:
     """By the run that filled it, and by whoever wants to submit another; then all is well again."""
     place = small.place
     found = ran(place, "sleep 1; head -c 100000000 /dev/zero >$PHALANX_OUTPUTS/big")
@@ -527,7 +527,7 @@ def test_a_disk_that_is_full_is_told(small: Small) -> None:
     assert "full" in found["reason"] or "o space" in found["reason"], found["reason"]
 
 
-def test_a_home_that_is_read_only_is_told(small: Small) -> None:
+def test_a_home_that_is_read_only_is_reported(small: Small) -> None:
     place = small.place
     found = ran(place, "true")
     small.until_idle()
@@ -544,7 +544,7 @@ def test_a_home_that_is_read_only_is_told(small: Small) -> None:
     assert ran(place, "true")["status"] == "succeeded"
 
 
-def test_a_home_that_nodes_cannot_write_to_is_told(small: Small) -> None:
+def test_a_home_that_nodes_cannot_write_to_is_reported(small: Small) -> None:
     """As at sites whose nodes see homes but may only read them."""
     small.remount_in_node("ro")
     try:

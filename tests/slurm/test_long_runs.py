@@ -97,7 +97,7 @@ def saved_at(place: SlurmPlace, run: str) -> dict[str, tuple[int, float]]:
     return first
 
 
-def test_all_ranks_are_told_to_save_before_the_end_and_go_on_in_the_next_segment(runs: Runs) -> None:
+def test_all_ranks_are_asked_to_save_before_the_end_and_go_on_in_the_next_segment(runs: Runs) -> None:
     place, run = runs.place, runs.signalled
     found = went_on(place, run)
     signalled = saved_at(place, run)
@@ -150,7 +150,7 @@ def test_the_time_limit_of_a_run_counts_all_its_segments(runs: Runs) -> None:
     assert "ended by its time limit of 125 s" in found["reason"], found["reason"]
 
 
-def test_whoever_leaves_with_no_time_left_is_not_started_over_and_over(runs: Runs) -> None:
+def test_a_run_without_time_left_is_not_restarted_again_and_again(runs: Runs) -> None:
     """Told to save for the end of the run, not of a segment: there is no next one."""
     place, run = runs.place, runs.leaving_timed
 
@@ -164,7 +164,7 @@ def test_whoever_leaves_with_no_time_left_is_not_started_over_and_over(runs: Run
     assert found["attempt"] <= 2, found["statuses"]
 
 
-def test_a_run_goes_on_while_nobody_looks_after_it(runs: Runs) -> None:
+def test_a_run_goes_on_while_no_one_looks_after_it(runs: Runs) -> None:
     """Its job asks for its next segment itself; whoever looks later finds all of them."""
     place, run = runs.other_place, runs.unattended
     job = job_of(place, run)

@@ -343,7 +343,7 @@ def test_logs_and_metrics_of_every_rank_are_seen_while_it_runs_and_complete_at_i
 
 
 @pytest.mark.smoke
-def test_why_a_job_waits_is_told_in_words(place: SlurmPlace) -> None:
+def test_why_a_job_waits_is_reported_in_words(place: SlurmPlace) -> None:
     """The job before it is somebody else's, and has all CPUs of all nodes."""
     other = place.submit("sleep 300", "-N4", "--ntasks-per-node=1", "-c4", "-t5")
     place.until_job(other, "RUNNING")
@@ -486,7 +486,7 @@ def test_nothing_that_a_user_writes_is_run_or_breaks_anything(odd: SlurmPlace, t
     assert not list(tmp_path.rglob("pwned"))
 
 
-def test_a_home_that_cannot_be_passed_on_is_told(tmp_path: Path, cluster: Cluster) -> None:
+def test_a_home_that_cannot_be_passed_on_is_reported(tmp_path: Path, cluster: Cluster) -> None:
     """Paths go into JSON and shells of the user's own: quotes would break them."""
     base = tmp_path / "it's"
     base.mkdir()

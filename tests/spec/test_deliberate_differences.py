@@ -183,5 +183,5 @@ def test_a_distribution_without_a_named_search_is_searched_at_random() -> None:
     assert search.algorithm == "random_search"
 
 
-def test_all_faults_are_told_at_once_not_only_the_first() -> None:
+def test_all_faults_are_reported_at_once_not_only_the_first() -> None:
     assert len(errors_of(EXPERIMENT + "foo: 1\nrun: x\ntags: {a: 1}\n")) == 3

@@ -311,6 +311,7 @@ def test_tensorflows_own_settings_directly_in_environment_get_one_note(key: str)
     assert_same(f"{EXPERIMENT}environment: {{{key}: {{a: 1}}}}\n", f"{EXPERIMENT}environment: {{}}\n", note)
 
 
+@pytest.mark.slow
 def test_many_entries_in_an_old_list_are_quick() -> None:
     entries = "\n".join(f"    - {{index: {index}, cpu: 1}}" for index in range(20_000))
     text = f"{EXPERIMENT}environment:\n  tensorflow:\n    n_workers: 20000\n    worker_resources:\n{entries}\n"

@@ -121,13 +121,13 @@ def test_it_is_written_as_it_was_read() -> None:
         ({"pod": {"volumes": [{"name": "a", "$patch": "remove"}]}}, "pod.volumes[0].$patch", "one of delete"),
     ],
 )
-def test_a_fault_is_told_where_it_stands(written: dict[str, Any], path: str, words: str) -> None:
+def test_a_fault_is_reported_at_its_place(written: dict[str, Any], path: str, words: str) -> None:
     found = faults(**written)
     assert list(found) == [path]
     assert words in found[path]
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     assert len(faults(queue="A B", ttl="x", pod={"a": 1, "containers": [{"nam": "x", "name": "y"}]})) == 4
 
 

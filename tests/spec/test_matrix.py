@@ -185,13 +185,13 @@ def test_many_dimensions_of_many_values_are_refused_quickly() -> None:
     assert_quickly_refused(f"{GROUP}hptuning:\n  matrix:\n{dimensions}", "values")
 
 
-def test_a_misspelt_form_is_told_what_was_meant() -> None:
+def test_a_misspelt_form_says_what_was_meant() -> None:
     error = error_of(_group("{valus: [1]}"))
     assert error.suggestion == "did you mean `values`?"
     assert where(error) == (5, 9)
 
 
-def test_a_list_where_numbers_belong_is_told_how_values_are_written() -> None:
+def test_a_list_in_place_of_numbers_says_how_values_are_written() -> None:
     assert error_of(_group("{range: [1, 2, 3, 4]}")).suggestion == "for a list of values write `values: [...]`"
     assert error_of(_group("[1, 2]")).suggestion == "write `values: [...]`"
 
@@ -202,7 +202,7 @@ def test_a_matrix_of_nothing_is_a_fault(matrix: str) -> None:
     assert error.message.startswith("expected a map of parameters to try, found ")
 
 
-def test_all_wrong_dimensions_are_told_at_once() -> None:
+def test_all_wrong_dimensions_are_reported_at_once() -> None:
     text = (
         GROUP
         + "hptuning: {matrix: {a: {valus: [1]}, b: 5, c: {range: '1:0:1'}}}\nrun: {cmd: '{{ a }} {{ b }} {{ c }}'}\n"
@@ -329,7 +329,7 @@ def test_bayesian_optimisation_comes_through() -> None:
          "expected one of median, average, truncation"),
     ],
 )  # fmt: skip
-def test_a_search_that_is_wrong_is_told_where(search: str, path: str, message: str) -> None:
+def test_an_invalid_search_says_where_it_is_wrong(search: str, path: str, message: str) -> None:
     errors = errors_of(_group("{values: [1]}", search))
     assert (path, True) in [(error.path, error.message.startswith(message)) for error in errors]
 

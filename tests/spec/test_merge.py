@@ -128,7 +128,7 @@ def test_a_fault_that_two_files_make_together_names_the_file_of_the_value() -> N
     assert error.path == "environment.resources.cpu.limits"
 
 
-def test_faults_of_all_files_are_told_at_once() -> None:
+def test_faults_of_all_files_are_reported_at_once() -> None:
     errors = errors_of(f"{EXPERIMENT}foo: 1\n", "bar: 2\n", "environment: {baz: 3}\n")
     assert sorted((error.place.file, error.path) for error in errors) == [
         ("0.yml", "foo"),
@@ -137,7 +137,7 @@ def test_faults_of_all_files_are_told_at_once() -> None:
     ]
 
 
-def test_files_that_cannot_be_read_are_told_all_at_once() -> None:
+def test_files_that_cannot_be_read_are_reported_all_at_once() -> None:
     errors = errors_of("a: [\n", EXPERIMENT, b"\xff", "a: 1\na: 2\n")
     assert sorted(error.place.file for error in errors) == ["0.yml", "2.yml", "3.yml"]
 

@@ -68,7 +68,7 @@ def test_a_chain_of_a_thousand_params_the_other_way_round_is_a_fault_or_followed
         assert load_text(text).params["p0"] == "x" * 1000 + "1"
 
 
-def test_a_wrong_param_is_told_once_and_not_blamed_on_those_who_use_it() -> None:
+def test_a_wrong_param_is_reported_once_and_not_blamed_on_those_who_use_it() -> None:
     text = "params: {a: '{{ nothing }}', b: '{{ a }}', c: 'x {{ b }}'}\nrun: {cmd: 'x {{ a }} {{ c }}'}\n"
     error = error_of(EXPERIMENT + text)
     assert error.path == "params.a"
@@ -168,7 +168,7 @@ def test_an_input_without_a_type_takes_anything() -> None:
     assert load_text(_inputs("description: x", "{a: [1]}")).params == {"a": (1,)}
 
 
-def test_an_input_that_is_required_and_missing_is_told_how_to_give_it() -> None:
+def test_a_missing_required_input_says_how_to_give_it() -> None:
     error = error_of(_inputs("type: int"))
     assert error.message == "input `a` has no value"
     assert error.suggestion == "set it in `params` or with -P a=..."

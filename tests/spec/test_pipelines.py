@@ -191,21 +191,21 @@ def test_two_templates_of_one_name_are_a_fault() -> None:
     assert where(error) == (4, 53)
 
 
-def test_a_fault_of_a_template_is_told_with_its_place_in_the_pipeline() -> None:
+def test_a_fault_of_a_template_is_reported_with_its_place_in_the_pipeline() -> None:
     error = error_of(
         HEAD + "ops: [{name: a, template: {name: t}}]\ntemplates:\n- kind: job\n  name: t\n  rn: {cmd: x}\n"
     )
     assert (error.path, where(error), error.suggestion) == ("templates[0].rn", (7, 3), "did you mean `run`?")
 
 
-def test_a_fault_of_a_template_is_told_once_however_many_ops_use_it() -> None:
+def test_a_fault_of_a_template_is_reported_once_however_many_ops_use_it() -> None:
     ops = ", ".join(f"{{name: op{n}, template: {{name: t}}}}" for n in range(5))
     text = f"{HEAD}ops: [{ops}]\ntemplates: [{{kind: job, name: t, foo: 1, exec: {{cmd: x}}}}]\n"
     assert messages_of(text) == ["unknown key `foo` in a file of kind job"]
     assert notes_of(text.replace("foo: 1, ", "")) == ["`exec` read as `run`"]
 
 
-def test_a_note_of_a_template_is_told_once_however_many_ops_use_it() -> None:
+def test_a_note_of_a_template_is_reported_once_however_many_ops_use_it() -> None:
     ops = ", ".join(f"{{name: op{n}, template: {{name: t}}}}" for n in range(5))
     text = f"{HEAD}ops: [{ops}]\ntemplates: [{{name: t, run: {{cmd: x}}}}]\n"
     assert notes_of(text) == ["no `kind`: read as `kind: experiment`"]
@@ -217,7 +217,7 @@ def test_a_template_that_no_op_uses_is_checked_but_for_what_an_op_would_give() -
     assert messages_of(text % "foo: 1") == ["unknown key `foo` in a file of kind job"]
 
 
-def test_faults_of_all_ops_and_templates_are_told_at_once() -> None:
+def test_faults_of_all_ops_and_templates_are_reported_at_once() -> None:
     text = HEAD + (
         "ops:\n- {name: a, template: {name: nowhere}}\n- {name: b, template: {name: t}, foo: 1}\n"
         "- {name: c, template: {name: t}, dependencies: [z]}\ntemplates:\n- {kind: job, name: t, bar: 1}\n"
@@ -225,7 +225,7 @@ def test_faults_of_all_ops_and_templates_are_told_at_once() -> None:
     assert {error.place.line for error in errors_of(text)} == {4, 5, 6, 8}
 
 
-def test_a_circle_of_many_ops_is_told_with_a_few_of_them() -> None:
+def test_a_circle_of_many_ops_is_reported_with_a_few_of_them() -> None:
     ops = [f"name: op{n}, template: {{path: x}}, dependencies: [op{(n + 1) % 500}]" for n in range(500)]
     error = error_of(_ops(*ops))
     assert error.message.startswith("circular dependency between ops: op")

@@ -230,7 +230,7 @@ def test_a_spec_cannot_be_changed() -> None:
          "write `build: {image: ...}`"),
     ],
 )  # fmt: skip
-def test_an_unknown_key_is_told_with_its_place_and_what_was_meant(
+def test_an_unknown_key_is_reported_with_its_place_and_what_was_meant(
     text: str, place: tuple[int, int], path: str, message: str, suggestion: str | None
 ) -> None:
     error = error_of(EXPERIMENT + text)
@@ -285,7 +285,7 @@ def test_an_unknown_key_is_told_with_its_place_and_what_was_meant(
         ("backend: nowhere\n", (3, 10), "backend", "unknown backend `nowhere`"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_told_with_its_place(text: str, place: tuple[int, int], path: str, message: str) -> None:
+def test_a_wrong_value_is_reported_with_its_place(text: str, place: tuple[int, int], path: str, message: str) -> None:
     error = error_of(EXPERIMENT + text)
     assert error.message == message
     assert error.path == path
@@ -309,7 +309,7 @@ def test_the_name_of_an_image_may_have_a_registry_a_tag_or_a_digest(image: str) 
         ("xyzzy", None),
     ],
 )
-def test_an_unknown_kind_is_told_with_what_was_meant(kind: str, suggestion: str | None) -> None:
+def test_an_unknown_kind_is_reported_with_what_was_meant(kind: str, suggestion: str | None) -> None:
     error = error_of(f"version: 1\nkind: {kind}\n")
     assert error.message == f"expected one of {', '.join(Kind)}, found the text `{kind}`"
     assert error.suggestion == suggestion
@@ -343,7 +343,7 @@ def test_another_version_is_a_fault(version: str) -> None:
     assert where(error) == (1, 10)
 
 
-def test_a_number_where_text_is_wanted_is_told_how_to_write_it() -> None:
+def test_a_number_in_place_of_text_says_how_to_write_it() -> None:
     error = error_of(EXPERIMENT + "description: 5\n")
     assert (error.message, error.suggestion) == ("expected text, found the number 5", 'write "5"')
 
@@ -354,7 +354,7 @@ def test_a_job_has_no_replicas_and_says_who_has() -> None:
     assert error.suggestion == "`replicas` is only allowed in `kind: experiment` and `kind: group`"
 
 
-def test_a_group_without_its_matrix_is_told_where_it_belongs() -> None:
+def test_the_error_of_a_group_without_its_matrix_says_where_it_belongs() -> None:
     assert error_of(GROUP).path == "hptuning"
     error = error_of(GROUP + "hptuning: {concurrency: 2}\n")
     assert error.path == "hptuning.matrix"
@@ -400,7 +400,7 @@ def test_an_index_that_is_no_index_is_a_fault(index: str) -> None:
     assert all(error.path == "environment.replicas.worker[0].index" for error in errors)
 
 
-def test_a_limit_below_its_request_is_told_at_the_limit() -> None:
+def test_a_limit_below_its_request_is_reported_at_the_limit() -> None:
     error = error_of(EXPERIMENT + "environment:\n  resources:\n    memory:\n      requests: 2Gi\n      limits: 512Mi\n")
     assert error.message == "the limit (512) is below the request (2048)"
     assert error.path == "environment.resources.memory.limits"
@@ -408,7 +408,7 @@ def test_a_limit_below_its_request_is_told_at_the_limit() -> None:
     assert error.place.width == len("512Mi")
 
 
-def test_an_index_that_is_out_of_range_is_told_with_the_range() -> None:
+def test_an_index_that_is_out_of_range_is_reported_with_the_range() -> None:
     text = "    n_workers: 2\n    worker:\n    - index: 2\n      resources: {}\n    ps: [{index: 0}]\n"
     errors = errors_of(TENSORFLOW + "environment:\n  replicas:\n" + text)
     assert [(where(error), error.path, error.message) for error in errors] == [
@@ -421,12 +421,12 @@ def test_an_index_that_is_out_of_range_is_told_with_the_range() -> None:
     ]
 
 
-def test_an_index_that_is_listed_twice_is_told_at_the_second() -> None:
+def test_an_index_that_is_listed_twice_is_reported_at_the_second() -> None:
     error = error_of(TENSORFLOW + "environment: {replicas: {n_workers: 2, worker: [{index: 1}, {index: 1}]}}\n")
     assert (where(error), error.message) == ((4, 69), "worker 1 is listed twice")
 
 
-def test_an_entry_without_an_index_is_told_what_to_write() -> None:
+def test_an_entry_without_an_index_says_what_to_write() -> None:
     error = error_of(TENSORFLOW + "environment: {replicas: {n_workers: 2, worker: [{index: 0}, {resources: {}}]}}\n")
     assert error.path == "environment.replicas.worker[1].index"
     assert error.message == "this entry of `worker` has no `index`"
@@ -441,7 +441,7 @@ def test_a_wrong_count_does_not_blame_the_indices_too() -> None:
 # all faults at once ------------------------------------------------------------------------------------------
 
 
-def test_all_faults_of_a_file_are_told_at_once_in_the_order_of_their_places() -> None:
+def test_all_faults_of_a_file_are_reported_at_once_in_the_order_of_their_places() -> None:
     errors = errors_of(
         """version: 3
 kind: experiment
@@ -487,12 +487,12 @@ def test_a_fault_of_an_unknown_key_does_not_hide_what_a_search_still_needs() -> 
 
 
 @pytest.mark.parametrize("value", ["many", "-1", "true"])
-def test_a_bare_amount_that_is_wrong_is_told_once(value: str) -> None:
+def test_a_bare_amount_that_is_wrong_is_reported_once(value: str) -> None:
     error = error_of(f"{EXPERIMENT}environment: {{resources: {{gpu: {value}}}}}\n")
     assert (error.path, where(error)) == ("environment.resources.gpu", (3, 32))
 
 
-def test_no_fault_is_told_twice() -> None:
+def test_no_fault_is_reported_twice() -> None:
     errors = errors_of(
         GROUP + "hptuning: {matrix: {a: {valus: [1]}}, concurrency: x}\ninputs: [{nme: a}]\nparams: {b: '{{ c }}'}\n"
     )
@@ -518,7 +518,7 @@ def test_an_error_says_everything_in_one_line_and_as_json() -> None:
     assert error.place == Location(FILE, 3, 1, 8, "framwork: pytorch")
 
 
-def test_a_note_is_told_as_json_without_a_suggestion() -> None:
+def test_a_note_is_reported_as_json_without_a_suggestion() -> None:
     (note,) = load_text(EXPERIMENT + "declarations: {}\n").notes
     assert note.as_json() == {
         "file": FILE,

@@ -135,7 +135,7 @@ def test_what_a_template_gives_is_not_rendered_again() -> None:
     assert load_text(EXPERIMENT + text).command == "echo {{ n }}"
 
 
-def test_a_rendered_value_of_the_wrong_kind_is_told_at_its_template() -> None:
+def test_a_rendered_value_of_the_wrong_kind_is_reported_at_its_template() -> None:
     error = error_of(EXPERIMENT + "params: {n: many}\nenvironment:\n  max_restarts: '{{ n }}'\n")
     assert error.message == "expected a whole number of at least 0, found the text `many`"
     assert (error.path, where(error)) == ("environment.max_restarts", (5, 17))
@@ -177,13 +177,13 @@ def test_a_template_that_is_wrong_is_one_fault(template: str, message: str | Non
     assert where(error) == (5, 8)
 
 
-def test_a_name_with_a_dash_is_told_how_to_name_it() -> None:
+def test_a_name_with_a_dash_says_how_to_name_it() -> None:
     error = error_of(run_command("x {{ learning-rate }}", "params: {learning-rate: 0.1}\n"))
     assert error.message == "`learning-rate` cannot be used in a template"
     assert error.suggestion == "`-` means minus in a template: name the param `learning_rate`"
 
 
-def test_all_wrong_templates_are_told_at_once() -> None:
+def test_all_wrong_templates_are_reported_at_once() -> None:
     text = "name: '{{ a }}'\ntags: ['{{ b }}', '{{ c }}']\nrun: {cmd: ['{{ d }}', ok, '{{ e']}\n"
     assert [error.path for error in errors_of(EXPERIMENT + text)] == [
         "name",
@@ -194,7 +194,7 @@ def test_all_wrong_templates_are_told_at_once() -> None:
     ]
 
 
-def test_a_wrong_template_in_a_key_is_told_at_the_key() -> None:
+def test_a_wrong_template_in_a_key_is_reported_at_the_key() -> None:
     error = error_of(EXPERIMENT + "environment:\n  labels:\n    '{{ a }}': 1\n")
     assert error.message == "unknown param `a`"
     assert where(error) == (5, 5)

@@ -176,12 +176,12 @@ def test_a_duplicate_key_is_a_fault_that_names_the_first_line() -> None:
     assert error.place.excerpt == "  lr: 2"
 
 
-def test_duplicate_keys_are_told_all_at_once() -> None:
+def test_duplicate_keys_are_reported_all_at_once() -> None:
     text = "version: 1\nversion: 1\nkind: job\nrun: {cmd: a, cmd: b}\nkind: job\n"
     assert [where(error) for error in errors_of(text)] == [(2, 1), (4, 15), (5, 1)]
 
 
-def test_a_duplicate_key_and_a_broken_end_are_told_together() -> None:
+def test_a_duplicate_key_and_a_broken_end_are_reported_together() -> None:
     errors = errors_of(f"{EXPERIMENT}kind: job\nname: !own x\n")
     assert [where(error) for error in errors] == [(3, 1), (4, 7)]
 
@@ -380,6 +380,20 @@ def test_deep_nesting_is_a_fault(text: str) -> None:
 def test_nesting_up_to_the_limit_is_fine() -> None:
     depth = MAX_DEPTH - 3
     assert load_text(f"{EXPERIMENT}params: {{a: {'[' * depth}{']' * depth}}}\n").params["a"] is not None
+
+
+def nested(depth: int) -> str:
+    return "[" * depth + "]" * depth
+
+
+def test_what_an_old_form_or_a_param_nests_too_deeply_is_a_fault() -> None:
+    """`convert` could not write it as a file that can be read."""
+    old = "version: 1\nkind: group\nrun: {{cmd: x}}\nmatrix: {{a: {{values: {}}}}}\n"
+    assert load_text(old.format(nested(MAX_DEPTH - 4))).search is not None
+    assert error_of(old.format(nested(MAX_DEPTH - 3))).message == f"nested more than {MAX_DEPTH} levels deep"
+    assert load([("a.yml", EXPERIMENT.encode())], {"a": nested(MAX_DEPTH - 2)}).params["a"] is not None
+    with pytest.raises(SpecErrors, match=f"nested more than {MAX_DEPTH} levels deep"):
+        load([("a.yml", EXPERIMENT.encode())], {"a": nested(MAX_DEPTH - 1)})
 
 
 def test_nesting_deeper_and_deeper_through_aliases_is_a_fault() -> None:

@@ -115,7 +115,7 @@ class TestRuns:
         with pytest.raises(CallError, match="400 projects"):
             store.count(project=[str(number) for number in range(401)])
 
-    def test_the_project_of_a_run_is_told_by_its_whole_id_alone(self, store: Store) -> None:
+    def test_the_project_of_a_run_is_reported_by_its_whole_id_alone(self, store: Store) -> None:
         store.add(run("abcdef", project="vision"))
         assert [store.project_of(run_id) for run_id in ("abcdef", "abc", "")] == ["vision", None, None]
 
@@ -287,7 +287,7 @@ class TestReplicas:
         store.put_replicas([ended])
         assert store.replicas("a1b2c3") == [replica(0), ended]
 
-    def test_the_newest_attempt_is_given_unless_told(self, store: Store) -> None:
+    def test_the_newest_attempt_is_the_default(self, store: Store) -> None:
         store.add(run())
         store.put_replicas([replica(0, attempt=1), replica(0, attempt=2, pid=7)])
         assert store.replicas("a1b2c3") == [replica(0, attempt=2, pid=7)]
@@ -405,7 +405,7 @@ class TestFind:
         assert store.find(prefix).id == run_id
 
     @pytest.mark.parametrize("prefix", ["x", "abcde", "base", "B1", "%", "b_"])
-    def test_what_is_no_run_is_told(self, store: Store, prefix: str) -> None:
+    def test_what_is_no_run_is_reported(self, store: Store, prefix: str) -> None:
         with pytest.raises(CallError, match=f"there is no run `{prefix}`: `phalanx ps` lists"):
             store.find(prefix)
 
@@ -489,7 +489,7 @@ class TestLists:
         assert store.count("name:%a%", project="vision") == 2
 
     @pytest.mark.parametrize("sort", ["", "-", "nothing", "tags", "metric", "metric.", "id; DROP TABLE runs"])
-    def test_a_sort_that_cannot_be_is_told(self, store: Store, sort: str) -> None:
+    def test_a_sort_that_cannot_be_is_reported(self, store: Store, sort: str) -> None:
         with pytest.raises(CallError, match="cannot sort by"):
             store.runs(sort=sort)
 
@@ -644,7 +644,7 @@ class TestQueries:
         assert " ".join(ids(store.runs(query, sort="created_at"))) == expected
         assert store.count(query) == len(expected.split())
 
-    def test_a_wrong_query_is_told_by_both(self, store: Store) -> None:
+    def test_a_wrong_query_is_reported_by_both(self, store: Store) -> None:
         for asked in (store.runs, store.count):
             with pytest.raises(CallError, match=r"did you mean `metric\.loss`"):
                 asked("status:running, metrc.loss:<0.1")
@@ -662,7 +662,7 @@ class TestCheck:
             store.record(change)
         assert store.check() == []
 
-    def test_what_does_not_fit_is_told(self, store: Store) -> None:
+    def test_what_does_not_fit_is_reported(self, store: Store) -> None:
         for place in range(4):
             store.add(run(f"end{place}", place, status="failed"))
         store.add(run("undead", finished_at=NOON))

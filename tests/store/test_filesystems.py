@@ -82,7 +82,7 @@ def test_filesystems_of_this_machine(filesystem: str) -> None:
     assert not is_network(filesystem)
 
 
-def test_this_machine_tells_its_mounts() -> None:
+def test_this_machine_says_its_mounts() -> None:
     assert filesystem_of(Path("/proc/self"), read_mountinfo(Path("/proc/self"))) == "proc"
 
 
@@ -144,7 +144,7 @@ def test_a_shared_folder_of_our_own_is_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trap", ["open", "link"])
-def test_a_shared_folder_that_somebody_else_may_have_put_there_is_refused(tmp_path: Path, trap: str) -> None:
+def test_a_shared_folder_that_another_user_may_have_made_is_refused(tmp_path: Path, trap: str) -> None:
     tmp_path.chmod(0o1777)
     ours = tmp_path / f"phalanx-{os.getuid()}"
     if trap == "open":

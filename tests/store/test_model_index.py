@@ -55,7 +55,7 @@ def test_an_empty_index_has_nothing(index: ModelIndex) -> None:
     assert index.registered("net", "r1", "outputs/a") is None
 
 
-def test_a_version_comes_back_as_it_was_told(index: ModelIndex, record: EventRecorder) -> None:
+def test_a_version_comes_back_as_it_was_reported(index: ModelIndex, record: EventRecorder) -> None:
     metrics = {"loss": 0.25, "nan": math.nan, "high": math.inf}
     lineage = {"params": {"lr": 0.1}, "datasets": [{"name": "cifar"}]}
     record("register", version=1, run="r1", source="outputs/a", size=10, files=2, metrics=metrics, lineage=lineage,
@@ -177,7 +177,7 @@ def test_events_come_back_as_they_were(index: ModelIndex, record: EventRecorder)
     assert index.events(after=2) == record.events[2:]
 
 
-def test_telling_twice_changes_nothing(index: ModelIndex, record: EventRecorder) -> None:
+def test_saying_twice_changes_nothing(index: ModelIndex, record: EventRecorder) -> None:
     record("register", version=1, run="r1")
     record("alias", version=1, alias="champion")
     record("unalias", version=1, alias="champion")
@@ -186,7 +186,7 @@ def test_telling_twice_changes_nothing(index: ModelIndex, record: EventRecorder)
     assert everything(index) == before
 
 
-def test_told_again_from_the_start_it_is_the_same(index: ModelIndex, record: EventRecorder) -> None:
+def test_reported_again_from_the_start_it_is_the_same(index: ModelIndex, record: EventRecorder) -> None:
     record("create", description="d", labels={"a": "1"})
     record("register", version=1, run="r1", source="a", metrics={"m": 1})
     record("register", version=2, run="r2", source="b")

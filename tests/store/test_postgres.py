@@ -21,7 +21,7 @@ def cut(address: Address, pid: int) -> None:
         connection.execute("SELECT pg_terminate_backend(%s)", [pid])
 
 
-def test_a_lost_connection_is_told_once_and_made_again(address: Address) -> None:
+def test_a_lost_connection_is_reported_once_and_made_again(address: Address) -> None:
     with address.open() as store:
         store.add(run("kept"))
         cut(address, store._database.rows("SELECT pg_backend_pid()")[0][0])

@@ -62,13 +62,13 @@ def error_of(query: str) -> str:
         ("priority:high", 10, "high", "expected a number"),
     ],
 )
-def test_a_wrong_query_is_told_what_and_where(query: str, place: int, part: str, message: str) -> None:
+def test_the_error_of_a_query_says_what_and_where(query: str, place: int, part: str, message: str) -> None:
     said = error_of(query)
     assert f"the query `{query}` is wrong at character {place}, `{part}`: " in said
     assert message in said
 
 
-def test_the_fields_are_told_when_one_is_wrong() -> None:
+def test_the_known_fields_are_listed_when_one_is_wrong() -> None:
     said = error_of("nothing:1")
     assert all(field in said for field in FIELDS)
     assert {"id", "tags", "created_at", "params.NAME", "metric.NAME"} <= set(FIELDS)
@@ -80,7 +80,7 @@ def test_a_query_has_bounds() -> None:
     assert "200 parts" in error_of("name:" + "x|" * 201)
 
 
-def test_a_wrong_sort_is_told() -> None:
+def test_a_wrong_sort_is_reported() -> None:
     with pytest.raises(CallError, match=r"cannot sort by `metrc\.loss`: .* did you mean `metric\.loss`"):
         order("-metrc.loss")
 

@@ -61,6 +61,6 @@ def test_a_fact_of_many_runs_is_found_at_once(filled: Store) -> None:
     assert filled.facts_of([], "waiting") == {}
 
 
-def test_too_many_projects_are_told() -> None:
+def test_too_many_projects_are_reported() -> None:
     with pytest.raises(CallError, match="at once"):
         of_projects([f"p{number}" for number in range(MOST_PROJECTS + 1)])

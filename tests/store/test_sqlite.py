@@ -58,7 +58,7 @@ def test_the_files_are_the_users_alone(tmp_path: Path, umask: int) -> None:
     assert found == {"phalanx.db": 0o600, "phalanx.db-wal": 0o600, "phalanx.db-shm": 0o600}
 
 
-def test_a_file_that_others_may_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_others_may_read_is_reported(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
         (tmp_path / "phalanx.db").chmod(0o644)
         assert store.check() == [f"{tmp_path / 'phalanx.db'} is accessible to other users: run chmod 600 on it"]
@@ -138,7 +138,7 @@ def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
         assert not store.ids()
 
 
-def test_a_damaged_file_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "phalanx.db").write_bytes(b"this is no database " * 100)
     with pytest.raises(StoreError, match=r"phalanx.db: file is not a database. Move it away .*doctor --rebuild"):
         Store.open(tmp_path)
@@ -154,7 +154,7 @@ def test_damage_within_is_found(tmp_path: Path) -> None:
         assert store.check() == ["1 rows belong to missing runs (first in `tags`)"]
 
 
-def test_a_home_that_cannot_be_is_told(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"cannot create .*file/home/phalanx.db: Not a directory"):
         Store.open(tmp_path / "file" / "home")
@@ -170,14 +170,14 @@ def test_another_kind_of_url_is_refused_without_showing_it(tmp_path: Path, url: 
     assert "secret" not in str(raised.value)
 
 
-def test_an_unreachable_postgresql_is_told_without_the_password(tmp_path: Path) -> None:
+def test_an_unreachable_postgresql_is_reported_without_the_password(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     with pytest.raises(StoreError, match=r"postgresql://127.0.0.1:1/runs: ") as raised:
         Store.open(tmp_path, "postgresql://ann:secret@127.0.0.1:1/runs")
     assert "secret" not in str(raised.value)
 
 
-def test_a_full_disk_is_told_and_harms_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_harms_nothing(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
         store.add(run("small"))
         pages = store._database.rows("PRAGMA page_count")[0][0]

@@ -129,7 +129,7 @@ def test_clones_keep_what_was_said_of_code_that_was_sent(works: Works) -> None:
         assert works.home.run(one.id).submitted()["from"] == str(works.home.run(one.id).path / "code")
 
 
-def test_what_is_not_done_here_is_told_also_to_a_server(works: Works) -> None:
+def test_what_is_not_done_here_is_reported_also_to_a_server(works: Works) -> None:
     file = {
         "version": 1,
         "kind": "experiment",
@@ -165,7 +165,7 @@ class Unrenderable(Backend):
         raise CallError("no room for master-0\nno room for worker-0")
 
 
-def test_what_its_cluster_cannot_place_is_told_as_faults_of_the_file(
+def test_what_its_cluster_cannot_place_is_reported_as_faults_of_the_file(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backends, "find", lambda name: Unrenderable())

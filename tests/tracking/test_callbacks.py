@@ -81,7 +81,7 @@ print(sorted(set(sys.modules) & set({LIBRARIES!r})), len(dir(callbacks)))
         ("PhalanxXGBoost", "pip install xgboost"),
     ],
 )
-def test_a_library_that_is_missing_is_told_with_what_to_do(name: str, advice: str) -> None:
+def test_a_library_that_is_missing_is_reported_with_what_to_do(name: str, advice: str) -> None:
     hidden = dict.fromkeys((*LIBRARIES, "xgboost", "tf_keras"))
     answer = fresh(f"import sys; sys.modules.update({hidden!r})\nfrom phalanx.tracking.callbacks import {name}")
     assert answer.returncode == 1
@@ -89,7 +89,7 @@ def test_a_library_that_is_missing_is_told_with_what_to_do(name: str, advice: st
     assert advice in answer.stderr
 
 
-def test_a_name_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_a_name_that_is_not_there_is_reported_with_those_that_are() -> None:
     with pytest.raises(AttributeError, match=r"no `PhalanxKera`; it has .*PhalanxKeras"):
         callbacks.PhalanxKera  # noqa: B018
 
@@ -427,5 +427,5 @@ def test_a_search_of_candidates_is_a_table_and_points(kept: Kept) -> None:
 
 
 @pytest.mark.parametrize(("held", "written"), [(0.10000000149, 0.1), (1, 1), ("0.1", "0.1"), (2.5, 2.5)])
-def test_single_precision_is_told_as_it_was_written(held: Any, written: Any) -> None:
+def test_single_precision_is_reported_as_it_was_written(held: Any, written: Any) -> None:
     assert as_written(held) == written

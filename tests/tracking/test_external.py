@@ -239,7 +239,7 @@ def test_another_start_ends_the_run_before_it(home: Path) -> None:
 
 
 @pytest.mark.parametrize("said", [{"params": {"lr": 1}}, {"tags": ["a"]}, {"project": "p"}, {"description": "d"}])
-def test_whatever_is_said_is_said_of_another_run(home: Path, said: dict[str, Any]) -> None:
+def test_any_argument_describes_another_run(home: Path, said: dict[str, Any]) -> None:
     first = tracking.start()
     assert tracking.start(**said) is not first
 
@@ -357,7 +357,7 @@ os._exit(0)
 # what looks like one of ours ---------------------------------------------------------------------------------------
 
 
-def test_a_process_without_proc_is_told_by_its_folder(home: Path) -> None:
+def test_a_process_without_proc_is_reported_by_its_folder(home: Path) -> None:
     run = tracking.start()
     watcher = json.loads((Path(run.folder) / "agent.json").read_bytes())
     assert watcher["pid"] == os.getpid()

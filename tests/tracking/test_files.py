@@ -94,7 +94,7 @@ def test_the_same_name_again_takes_its_place(run: TrackedRun, replica: Replica, 
     assert tree(replica.run / "artifacts") == {"a.txt": b"beta"}
 
 
-def test_nobody_ever_sees_half_a_file(run: TrackedRun, replica: Replica, files: Path) -> None:
+def test_no_one_ever_sees_half_a_file(run: TrackedRun, replica: Replica, files: Path) -> None:
     large = files / "large"
     target = replica.run / "artifacts" / "large"
     seen: set[bytes] = set()

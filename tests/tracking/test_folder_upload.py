@@ -102,7 +102,7 @@ def test_it_is_sent_while_it_runs(outbox: Path, post: Post) -> None:
     assert not post.ends
 
 
-def test_a_failure_is_told_as_such(outbox: Path, post: Post) -> None:
+def test_a_failure_is_reported_as_such(outbox: Path, post: Post) -> None:
     with pytest.raises(ZeroDivisionError), tracking.start():
         1 / 0  # noqa: B018
     ((end,),) = [list(post.ends.values())]

@@ -194,7 +194,7 @@ def test_a_folder_of_the_users_that_is_called_phalanx(tmp_path: Path) -> None:
     assert Replica(tmp_path).values("loss") == [1.0]
 
 
-def test_a_training_that_fails_is_the_agents_to_tell(tmp_path: Path) -> None:
+def test_a_training_that_fails_is_the_agents_to_say(tmp_path: Path) -> None:
     program = "from phalanx import tracking; tracking.log(loss=1.0); tracking.finish(); tracking.log(loss=2.0); 1/0"
     agents = Agents(tmp_path, f'{sys.executable} -c "{program}"', client=client_paths(tmp_path / "agents")).start()
     assert (agents.end()["cause"], agents.end()["code"]) == ("error", 1)

@@ -336,7 +336,7 @@ def test_no_standard_error_at_all(tmp_path: Path) -> None:
     assert only_run(tmp_path).event("dropped")["count"] == 2
 
 
-def test_a_standard_error_that_nobody_reads(tmp_path: Path) -> None:
+def test_a_standard_error_that_no_one_reads(tmp_path: Path) -> None:
     """A pipe whose reader is gone."""
     text = ALL_OF_IT + "\nfor n in range(3): tracking.log({f'bad{n}': None})\nuse_everything(0)\nprint('trained')"
     ours, theirs = os.pipe()

@@ -121,7 +121,7 @@ experiment.log_metrics(step=None, loss=4)
     assert found["step"] == [(None, 0.5), (None, 9.0)]
 
 
-def test_the_environment_is_told_by_functions(inside: Run, kept: Kept) -> None:
+def test_the_environment_is_reported_by_functions(inside: Run, kept: Kept) -> None:
     answer = inside("""
 import json, os
 from polyaxon_client import settings
@@ -175,7 +175,7 @@ assert experiment.outputs_store.ls()["dirs"] == ["plots"]
     assert list((kept.run / "outputs").iterdir()) == []
 
 
-def test_data_is_told_by_the_digest_of_its_text(inside: Run, kept: Kept) -> None:
+def test_data_is_reported_by_the_digest_of_its_text(inside: Run, kept: Kept) -> None:
     inside("""
 from polyaxon_client.tracking import Experiment
 experiment = Experiment()
@@ -187,7 +187,7 @@ experiment.log_data_ref("/data/cifar")
     assert (second["name"], second["uri"]) == ("data", "/data/cifar")
 
 
-def test_a_status_inside_a_run_is_told_and_ends_nothing(inside: Run, kept: Kept) -> None:
+def test_a_status_inside_a_run_is_reported_and_ends_nothing(inside: Run, kept: Kept) -> None:
     inside("""
 from polyaxon_client.tracking import Experiment
 experiment = Experiment()
@@ -202,7 +202,7 @@ experiment.log_metrics(loss=1)
     assert not (kept.folder / "end.json").exists()
 
 
-def test_reset_forgets_what_was_told_before(inside: Run, kept: Kept) -> None:
+def test_reset_forgets_what_was_reported_before(inside: Run, kept: Kept) -> None:
     inside("""
 from polyaxon_client.tracking import Experiment
 experiment = Experiment()
@@ -376,7 +376,7 @@ assert experiment.get_outputs_path() == experiment.run.outputs
         ("experiment.succeeded()", "finished", "finished"),
     ],
 )
-def test_outside_of_a_run_its_end_is_told(tmp_path: Path, ending: str, cause: str, message: str) -> None:
+def test_outside_of_a_run_its_end_is_reported(tmp_path: Path, ending: str, cause: str, message: str) -> None:
     start = "from polyaxon_client.tracking import Experiment\nexperiment = Experiment('p').create()\n"
     run_script(start + ending, tmp_path)
     end = json.loads((outside_run(tmp_path / "home").folder / "end.json").read_text())

@@ -117,7 +117,7 @@ def test_a_finish_amid_the_calls_of_threads(home: Path) -> None:
         assert [(home / f"innocent-{number}").stat().st_size for number in range(5)] == [0] * 5
 
 
-def test_whoever_writes_after_the_finish_writes_nowhere(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_after_the_finish_goes_nowhere(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that was about to write when the run was finished."""
     run = tracking.start(name="x")
     run.log(loss=1.0)

@@ -86,13 +86,13 @@ def test_params_of_numpy(run: TrackedRun, replica: Replica) -> None:
     assert replica.params() == {"lr": 0.5, "n": 3, "flag": True, "many": "[0 1 2]"}
 
 
-def test_one_param_that_cannot_be_told_costs_no_other(run: TrackedRun, replica: Replica) -> None:
+def test_one_param_that_cannot_be_reported_costs_no_other(run: TrackedRun, replica: Replica) -> None:
     run.params({"lr": 0.1, "mute": Mute(), "after": 2, "list": [1, Mute()]})
     assert replica.params() == {"lr": 0.1, "after": 2}
     assert run.dropped == {"param mute: no text": 1, "param list: no text": 1}
 
 
-def test_what_holds_itself_is_told_as_far_as_it_is_new(run: TrackedRun, replica: Replica) -> None:
+def test_what_holds_itself_is_reported_as_far_as_it_is_new(run: TrackedRun, replica: Replica) -> None:
     ring: list[Any] = [1]
     ring.extend([ring] * 12)
     knot: dict[str, Any] = {"lr": 0.1}
@@ -170,7 +170,7 @@ def test_what_a_run_is_called(run: TrackedRun, replica: Replica) -> None:
     assert list(run.dropped) == ["describe: unknown field `title`; known are name, description, framework, commit"]
 
 
-def test_a_dataset_is_told_and_not_copied(run: TrackedRun, replica: Replica, tmp_path: Path) -> None:
+def test_a_dataset_is_reported_and_not_copied(run: TrackedRun, replica: Replica, tmp_path: Path) -> None:
     run.dataset("mnist", path=tmp_path / "x", uri="s3://b/x", digest="sha256:1", rows=60_000, nested={"a": [1]})
     event = replica.event("dataset")
     assert (event["name"], event["path"], event["uri"], event["digest"]) == (
@@ -182,7 +182,7 @@ def test_a_dataset_is_told_and_not_copied(run: TrackedRun, replica: Replica, tmp
 # progress ----------------------------------------------------------------------------------------------------------
 
 
-def test_progress_is_told_now_and_then_and_at_the_end(run: TrackedRun, replica: Replica) -> None:
+def test_progress_is_reported_now_and_then_and_at_the_end(run: TrackedRun, replica: Replica) -> None:
     for done in range(1001):
         run.progress(done, 1000, "steps")
     events = replica.events("progress")
@@ -306,7 +306,7 @@ def test_what_is_no_table_is_said(run: TrackedRun, replica: Replica, rows: Any) 
 # all of them -------------------------------------------------------------------------------------------------------
 
 
-def test_whatever_was_told_is_valid_for_others(run: TrackedRun, replica: Replica) -> None:
+def test_reported_names_are_valid_elsewhere(run: TrackedRun, replica: Replica) -> None:
     """JSON with texts that every database and every page takes."""
     bad = "\ud800\0"
     run.params({bad: bad, "list": [bad, {bad: bad}]})
@@ -328,7 +328,7 @@ def test_whatever_was_told_is_valid_for_others(run: TrackedRun, replica: Replica
     assert run.dropped == {}
 
 
-def test_what_was_dropped_is_told_with_its_reasons(
+def test_what_was_dropped_is_reported_with_its_reasons(
     run: TrackedRun, replica: Replica, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in range(100):

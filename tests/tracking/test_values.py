@@ -81,7 +81,7 @@ class Numbered:
         ("0.5", 0.5),
     ],
 )
-def test_whatever_is_one_number_is_kept_as_it_is(run: TrackedRun, replica: Replica, value: Any, kept: float) -> None:
+def test_any_single_number_is_kept_unchanged(run: TrackedRun, replica: Replica, value: Any, kept: float) -> None:
     run.log(loss=value, step=1)
     run.log({"loss": value, "other": 1.0}, step=2)
     assert replica.points() == {"loss": [(1, kept), (2, kept)], "other": [(2, 1.0)]}
@@ -99,7 +99,7 @@ def test_nan_is_kept(run: TrackedRun, replica: Replica) -> None:
     "value",
     [None, "many", "", b"x", 1j, 10**400, [], [1.0, 2.0], (), {1}, object, object(), Sneaky(), Scalar([1, 2]), len],
 )
-def test_whatever_is_no_number_is_said_and_costs_nothing_else(
+def test_a_value_that_is_no_number_is_reported_and_costs_nothing_else(
     run: TrackedRun, replica: Replica, value: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run.log({"before": 1.0, "bad": value, "after": 2}, step=3)
@@ -138,7 +138,7 @@ def test_numpys_scalars_and_arrays_of_one(run: TrackedRun, replica: Replica) -> 
         (2.0, 2), (2.9, 2), ("7", 7), (Numbered(9), 9), (Decimal(4), 4),
     ],
 )  # fmt: skip
-def test_a_step_is_whatever_is_a_whole_number(run: TrackedRun, replica: Replica, step: Any, kept: int) -> None:
+def test_a_step_is_any_whole_number(run: TrackedRun, replica: Replica, step: Any, kept: int) -> None:
     run.log(a=1.0, step=step)
     run.log({"b": 1, "c": 2.0}, step=step)
     assert replica.points() == {"a": [(kept, 1.0)], "b": [(kept, 1.0)], "c": [(kept, 2.0)]}
@@ -296,7 +296,7 @@ def test_a_mapping_whose_own_code_fails_is_said(run: TrackedRun, replica: Replic
     assert replica.points()["good"] == [(None, 1.0)]
 
 
-def test_time_is_told(run: TrackedRun, replica: Replica) -> None:
+def test_time_is_reported(run: TrackedRun, replica: Replica) -> None:
     import time
 
     before = time.time()

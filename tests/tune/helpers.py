@@ -53,7 +53,7 @@ def pbt(n: int = 8, max_iter: int = 20, interval: int = 4, **options: Any) -> Se
 def objective(params: Mapping[str, Any], amount: float | None) -> float:
     """A loss that falls with the resource, best at lr 0.3, 3 layers and gelu."""
     place = abs(params.get("lr", 0.3) - 0.3) + abs(params.get("layers", 3) - 3) / 10
-    return place + (0.0 if params.get("act", "gelu") == "gelu" else 0.2) + 1 / (amount or 1)
+    return float(place) + (0.0 if params.get("act", "gelu") == "gelu" else 0.2) + 1 / (amount or 1)
 
 
 def flaky(failing: float, infeasible: float, nan: float = 0.0) -> Any:

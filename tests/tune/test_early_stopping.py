@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from phalanx.tune.decision import decide
@@ -92,8 +95,8 @@ def test_a_value_logged_again_after_a_restart_counts_once() -> None:
 
 
 def test_median_stopping_saves_units_and_keeps_the_best_trial() -> None:
-    def curve(params: dict[str, float], amount: float | None) -> float:
-        return abs(params["lr"] - 0.3) + 1 / (amount or 1)
+    def curve(params: Mapping[str, Any], amount: float | None) -> float:
+        return float(abs(params["lr"] - 0.3)) + 1 / (amount or 1)
 
     rule = StoppingRule(LOSS, None, "median", 3)
     plain: SearchSettings = settings(

@@ -90,7 +90,7 @@ def test_a_missing_package_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "optuna.py").write_text("raise ModuleNotFoundError('No module named optuna', name='optuna')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     made: SearchSettings = settings("tpe", n=5, n_initial_trials=1)
-    entries = [Create(0, {"lr": 0.1, "layers": 1, "act": "relu", "decay": 0.1}), Reported(0, 0, 1.0)]
+    entries: list[Entry] = [Create(0, {"lr": 0.1, "layers": 1, "act": "relu", "decay": 0.1}), Reported(0, 0, 1.0)]
     with pytest.raises(SuggestionFault, match="tpe needs the package `optuna`") as raised:
         suggestions.start(made, entries, 1).actions(60)
     assert raised.value.package == "optuna"
@@ -126,7 +126,11 @@ def test_decisions_of_the_standard_library_import_nothing_else() -> None:
 def test_the_kernels_and_acquisition_functions_of_the_file_work(
     section: dict[str, Any], utility: dict[str, Any]
 ) -> None:
-    options = {"n_initial_trials": 3, "n_iterations": 3, "utility_function": {**utility, "gaussian_process": section}}
+    options: dict[str, Any] = {
+        "n_initial_trials": 3,
+        "n_iterations": 3,
+        "utility_function": {**utility, "gaussian_process": section},
+    }
     assert regret("bo", 1, 6, **options) < 100
 
 
@@ -162,7 +166,7 @@ def test_positions_of_a_dimension_with_one_value() -> None:
 
 @pytest.mark.slow
 def test_bayesian_optimisation_is_better_than_random_on_branin() -> None:
-    options = {"n_initial_trials": 5, "n_iterations": 15, "utility_function": EI}
+    options: dict[str, Any] = {"n_initial_trials": 5, "n_iterations": 15, "utility_function": EI}
     found = [regret("bo", seed, 20, **options) for seed in range(3)]
     assert statistics.median(found) < 0.25
     assert statistics.median(found) < statistics.median(regret("random_search", seed, 20) for seed in range(9)) / 3

@@ -29,7 +29,7 @@ TABLE_10 = [[(9, 10 / 9), (3, 10 / 3), (1, 10)], [(5, 10 / 3), (1, 10)], [(3, 10
 def test_the_tables_are_those_of_polyaxon(max_iter: int, table: list[list[tuple[int, float]]]) -> None:
     for number, rungs in enumerate(table):
         found = bracket(max_iter, 3, number)
-        assert [rung.count for rung in found] == [count for count, _ in rungs]
+        assert [rung.trials for rung in found] == [count for count, _ in rungs]
         assert [rung.amount for rung in found] == pytest.approx([amount for _, amount in rungs])
 
 
@@ -76,9 +76,9 @@ def test_those_who_go_on_are_the_best_of_their_rung() -> None:
     found = play(hyperband(81, 3, resume=True), objective, 5)
     for (number, place), rung in found.history.rungs.items():
         went_on = {trial.number for trial in rung.members if trial.rung > place}
-        stayed = [trial.values[place] for trial in rung.members if trial.number not in went_on]
-        best = [trial.values[place] for trial in rung.members if trial.number in went_on]
-        assert not best or not stayed or max(map(float, best)) <= min(map(float, stayed)), (number, place)
+        stayed = [trial.values[place] or 0.0 for trial in rung.members if trial.number not in went_on]
+        best = [trial.values[place] or 0.0 for trial in rung.members if trial.number in went_on]
+        assert not best or not stayed or max(best) <= min(stayed), (number, place)
 
 
 def test_a_rung_waits_for_its_last_trial_while_the_next_bracket_starts() -> None:

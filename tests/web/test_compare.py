@@ -29,7 +29,7 @@ def table_rows(page: Page) -> list[str]:
     return [text.split("\n")[0].strip() for text in found]
 
 
-def test_without_runs_it_is_told_how_to_choose_them(window: Window) -> None:
+def test_without_runs_the_page_says_how_to_choose_them(window: Window) -> None:
     page = window.go("/compare")
     expect(page.get_by_role("heading", name="No runs to compare yet")).to_be_visible()
     page.get_by_label("Query").fill("project:sweep")
@@ -53,7 +53,7 @@ def test_two_runs_show_what_differs_and_on_request_what_does_not(window: Window,
     page.get_by_role("rowheader", name="epochs").wait_for()
 
 
-def test_the_best_value_is_marked_and_others_are_told_against_a_baseline(window: Window, sweep: list[str]) -> None:
+def test_the_best_value_is_marked_and_others_are_reported_against_a_baseline(window: Window, sweep: list[str]) -> None:
     page = window.go(chosen(sweep[:3], "view=differences"))
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="loss"))
     expect(row.get_by_text("best")).to_have_count(1)
@@ -135,7 +135,7 @@ def page_count(text: str) -> int:
     return int(found[1])
 
 
-def test_a_mark_of_the_scatter_tells_its_run_and_opens_it(window: Window, sweep: list[str]) -> None:
+def test_a_mark_of_the_scatter_says_its_run_and_opens_it(window: Window, sweep: list[str]) -> None:
     page = window.go(chosen(sweep[:6], "view=scatter", "across=params.lr", "up=metric.loss"))
     mark = page.get_by_role("link", name=re.compile(r"^sweep-2:.*lr 0\.01"))
     mark.focus()

@@ -44,7 +44,7 @@ def test_a_query_leaves_only_what_it_finds_and_stands_in_the_address(window: Win
     expect(rows(page)).to_have_count(12)
 
 
-def test_a_query_with_a_fault_is_told_where_it_is(window: Window) -> None:
+def test_a_fault_of_a_query_is_reported_with_its_position(window: Window) -> None:
     window.allow("400")
     page = window.go("/runs?project=sweep")
     expect(rows(page)).to_have_count(12)
@@ -96,7 +96,7 @@ def test_a_run_appears_and_changes_its_status_without_loading_the_page_again(ser
     assert page.evaluate("window.isTheSame") is True
 
 
-def test_names_of_runs_and_what_they_wait_for_are_text_whatever_they_say(served: Served, window: Window) -> None:
+def test_names_of_runs_and_what_they_wait_for_are_always_text(served: Served, window: Window) -> None:
     name = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
     blocker = served.queued("sleep 60", "--project", "text", environment=ALL_CPUS)
     served.until(blocker, "running")
@@ -115,7 +115,7 @@ def test_names_of_runs_and_what_they_wait_for_are_text_whatever_they_say(served:
     served.call("stop", blocker, run_id)
 
 
-def test_keys_move_select_compare_filter_and_tell_what_there_is(window: Window) -> None:
+def test_keys_move_select_compare_filter_and_list_themselves(window: Window) -> None:
     page = window.go("/runs?project=sweep")
     expect(rows(page)).to_have_count(12)
     shown = names(page)

@@ -56,7 +56,7 @@ def test_a_stranger_is_asked_who_they_are_and_then_led_where_they_wanted_to_go(
     page.wait_for_url(re.compile("/queue"))
 
 
-def test_a_viewer_cannot_stop_a_run_and_is_told_why(
+def test_a_viewer_cannot_stop_a_run_and_learns_why(
     browser: Browser, served: Served, viewer: str, stranger: Window
 ) -> None:
     run_id = served.queued("sleep 60")
@@ -80,7 +80,7 @@ def test_a_viewer_cannot_stop_a_run_and_is_told_why(
         expect(owners.locator(".run-state")).to_contain_text("stopped")
 
 
-def test_whoever_signs_out_sees_nothing_more(stranger: Window, viewer: str) -> None:
+def test_after_signing_out_nothing_is_visible(stranger: Window, viewer: str) -> None:
     stranger.sign_in(viewer)
     page = stranger.go("/runs")
     page.get_by_role("button", name=re.compile("^Signed in as")).click()

@@ -6,7 +6,16 @@ from pathlib import Path
 
 from phalanx.errors import CallError, path_error
 from phalanx.exchange import phalanx_runs
-from phalanx.formats import metric_tables, mlflow_files, mlflow_sqlite, tensorboard, wandb_log, wandb_runs, zip_archives
+from phalanx.formats import (
+    metric_tables,
+    mlflow_files,
+    mlflow_sqlite,
+    optuna_studies,
+    tensorboard,
+    wandb_log,
+    wandb_runs,
+    zip_archives,
+)
 from phalanx.formats.foreign_run import FoundRuns
 from phalanx.formats.safe_files import walk
 
@@ -35,8 +44,9 @@ def kind_of(path: Path) -> str:
     found = _kind_of_file(path) if path.is_file() else _kind_of_folder(path)
     if found is None:
         raise CallError(
-            f"{path} has no known format. Supported: MLflow's `mlruns` or database, a folder of TensorBoard or "
-            "W&B, a CSV or JSON file of metrics, or a run of Phalanx. Set the format with --from"
+            f"{path} has no known format. Supported: MLflow's `mlruns` or database, a folder of TensorBoard or W&B, a "
+            "database or journal of Optuna, a CSV or JSON file of metrics, or a run of Phalanx. Set the format with "
+            "--from"
         )
     return found
 
@@ -44,6 +54,8 @@ def kind_of(path: Path) -> str:
 def _kind_of_file(path: Path) -> str | None:
     if mlflow_sqlite.is_database(path):
         return "mlflow"
+    if optuna_studies.is_database(path) or optuna_studies.is_journal(path):
+        return "optuna"
     if wandb_log.is_log(path):
         return "wandb"
     if tensorboard.is_event_file(path):
@@ -86,6 +98,8 @@ def find(path: Path, kind: str, run_name: str | None = None) -> FoundRuns:
         return tensorboard.find(path)
     if kind == "wandb":
         return wandb_runs.find(path)
+    if kind == "optuna":
+        return _find_optuna(path)
     return metric_tables.find(path, run_name, of_any_name=True)
 
 
@@ -98,3 +112,9 @@ def _find_mlflow(path: Path) -> FoundRuns:
     if not stores:
         raise CallError(f"{path} is not an MLflow store: pass its `mlruns` folder or its database")
     return mlflow_sqlite.find(stores[0]) if stores[0].is_file() else mlflow_files.find(stores[0])
+
+
+def _find_optuna(path: Path) -> FoundRuns:
+    if not path.is_file():
+        raise CallError(f"{path} is a folder: pass the SQLite file or the journal file of an Optuna study")
+    return optuna_studies.find(path)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
-from phalanx.errors import CallError
 from phalanx.formats import mlflow
 from phalanx.formats.foreign_run import ForeignRun, FoundRuns, ImportLosses, Record
 from phalanx.formats.mlflow import MlflowRunFacts, MlflowVersion
+from phalanx.formats.sqlite_tables import ReadOnlyDatabase, Row, has_tables
 
-MAX_VALUE = 16 << 20  # bytes of one value
-_HEADER = b"SQLite format 3\0"
 _INFINITE = 1.7976931348623157e308  # what MLflow stores for infinity
 _LEFT_BEHIND = {
     "trace_info": "traces",
@@ -24,87 +19,19 @@ _LEFT_BEHIND = {
     "evaluation_datasets": "evaluation sets",
 }
 
-Row = dict[str, Any]
-
 
 def is_database(path: Path) -> bool:
     """Whether a file is a SQLite database with runs in it."""
-    try:
-        with path.open("rb") as stream:
-            if stream.read(16) != _HEADER:
-                return False
-        database = MlflowDatabase(path)
-    except (OSError, CallError):
-        return False
-    try:
-        return {"runs", "experiments", "metrics"} <= set(database.tables)
-    except CallError:
-        return False
-    finally:
-        database.close()
-
-
-class MlflowDatabase:
-    """A read-only database: only real tables, and the columns that exist."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises CallError."""
-        self.path = path
-        try:
-            self.connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)
-            self.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
-            self.connection.text_factory = lambda data: data.decode("utf-8", "replace")
-            self.connection.execute("PRAGMA trusted_schema = OFF")  # nothing of the file is called
-            real = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
-            self.tables = {
-                str(name): [str(row[1]) for row in self.connection.execute(f"PRAGMA table_info({_quoted(str(name))})")]
-                for (name,) in self.connection.execute(real).fetchall()
-            }
-        except sqlite3.Error as fault:
-            raise CallError(f"{path} is not a readable MLflow database: {fault}") from None
-
-    def rows(self, table: str, columns: tuple[str, ...], where: str = "", *args: Any) -> Iterator[Row]:
-        """Missing columns are None; a missing table has no rows. Raises CallError."""
-        there = self.tables.get(table)
-        if there is None:
-            return
-        chosen = ", ".join(_quoted(column) if column in there else "NULL" for column in columns)
-        sql = f"SELECT {chosen} FROM {_quoted(table)} {where}"  # noqa: S608 - of constants alone
-        try:
-            for row in self.connection.execute(sql, args):
-                yield dict(zip(columns, row, strict=True))
-        except sqlite3.Error as fault:
-            raise CallError(f"{self.path} cannot be read: {fault}") from None
-
-    def count(self, table: str) -> int:
-        if table not in self.tables:
-            return 0
-        try:
-            sql = f"SELECT count(*) FROM {_quoted(table)}"  # noqa: S608 - of constants alone
-            return int(self.connection.execute(sql).fetchone()[0])
-        except sqlite3.Error as fault:
-            raise CallError(f"{self.path} cannot be read: {fault}") from None
-
-    def close(self) -> None:
-        self.connection.close()
-
-    def __del__(self) -> None:
-        """Close the connection once no run uses it any more."""
-        if hasattr(self, "connection"):
-            self.connection.close()
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
+    return has_tables(path, {"runs", "experiments", "metrics"})
 
 
 def find(path: Path) -> FoundRuns:
     """Raises CallError; so does the reading of its runs."""
     losses = ImportLosses()
-    return FoundRuns("mlflow", _runs(MlflowDatabase(path), losses), losses)
+    return FoundRuns("mlflow", _runs(ReadOnlyDatabase(path), losses), losses)
 
 
-def _runs(database: MlflowDatabase, losses: ImportLosses) -> Iterator[ForeignRun]:
+def _runs(database: ReadOnlyDatabase, losses: ImportLosses) -> Iterator[ForeignRun]:
     for table, what in _LEFT_BEHIND.items():
         losses.add(what, database.count(table))
     experiments = {
@@ -128,13 +55,13 @@ def _runs(database: MlflowDatabase, losses: ImportLosses) -> Iterator[ForeignRun
         yield mlflow.foreign(facts, params, tags, partial(_read, database, facts, versions))
 
 
-def _texts(database: MlflowDatabase, table: str, run_id: str) -> dict[str, str]:
+def _texts(database: ReadOnlyDatabase, table: str, run_id: str) -> dict[str, str]:
     found = database.rows(table, ("key", "value"), "WHERE run_uuid = ? ORDER BY key", run_id)
     return {str(row["key"]): "" if row["value"] is None else str(row["value"]) for row in found}
 
 
 def _read(
-    database: MlflowDatabase, facts: MlflowRunFacts, versions: list[MlflowVersion], losses: ImportLosses
+    database: ReadOnlyDatabase, facts: MlflowRunFacts, versions: list[MlflowVersion], losses: ImportLosses
 ) -> Iterator[Record]:
     near = database.path.resolve().parent
     order = "WHERE run_uuid = ? ORDER BY timestamp" + (", step" if "step" in database.tables["metrics"] else "")
@@ -164,7 +91,7 @@ def _number(row: Row) -> object:
     return value
 
 
-def _datasets(database: MlflowDatabase, facts: MlflowRunFacts) -> Iterator[Record]:
+def _datasets(database: ReadOnlyDatabase, facts: MlflowRunFacts) -> Iterator[Record]:
     columns = ("input_uuid", "source_id")
     where = "WHERE destination_id = ? AND source_type = 'DATASET'"
     for link in list(database.rows("inputs", columns, where, facts.run_id)):
@@ -176,7 +103,7 @@ def _datasets(database: MlflowDatabase, facts: MlflowRunFacts) -> Iterator[Recor
             yield mlflow.dataset(about, context, mlflow.seconds(facts.start_ms) or 0.0)
 
 
-def _registered(database: MlflowDatabase) -> dict[str, list[MlflowVersion]]:
+def _registered(database: ReadOnlyDatabase) -> dict[str, list[MlflowVersion]]:
     """The versions of registered models, by the run that made them."""
     aliases: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for row in database.rows("registered_model_aliases", ("name", "version", "alias")):
@@ -193,7 +120,7 @@ def _registered(database: MlflowDatabase) -> dict[str, list[MlflowVersion]]:
     return found
 
 
-def _logged(database: MlflowDatabase) -> Mapping[str, list[MlflowVersion]]:
+def _logged(database: ReadOnlyDatabase) -> Mapping[str, list[MlflowVersion]]:
     """The models that MLflow 3 keeps beside the runs, by the run that made them."""
     columns = ("model_id", "name", "artifact_location", "creation_timestamp_ms", "source_run_id", "lifecycle_stage")
     found: defaultdict[str, list[MlflowVersion]] = defaultdict(list)

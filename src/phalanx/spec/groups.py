@@ -18,11 +18,24 @@ def suggestion(group: Spec, values: Mapping[str, Any]) -> Spec:
     document = thaw_written(group.document)
     document.pop("hptuning", None)
     document["kind"] = str(Kind.EXPERIMENT)
-    document["params"] = {**(document.get("params") or {}), **thaw_written(values)}
+    document["params"] = {**(document.get("params") or {}), **thaw_written(_written(group.search, values))}
     declared = {entry["name"] for entry in document.get("inputs") or []}
     if declared:
         document["inputs"] += [{"name": name} for name in values if name not in declared]
     return replace(load_document(group.file, document), places=group.places)
+
+
+def _written(search: Search | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """A point whose values have the characters of the file again: a journal keeps `0.001` of `1e-3`."""
+    found = dict(values)
+    for dimension in search.matrix if search is not None else ():
+        plain = found.get(dimension.name)
+        for written in dimension.values or ():
+            value = thaw(written)
+            if type(value) is type(plain) and value == plain:
+                found[dimension.name] = written
+                break
+    return found
 
 
 def first_suggestion(group: Spec) -> Spec:

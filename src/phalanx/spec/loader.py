@@ -26,7 +26,7 @@ from phalanx.spec.suggestions import did_you_mean, nearest
 from phalanx.spec.templates import is_template, names_in
 from phalanx.spec.tree import Diagnostics, Mark, Node, Source, from_plain, merge
 from phalanx.spec.tuning_fields import ALGORITHMS, HPTUNING
-from phalanx.spec.yaml_reader import decode, describe, read
+from phalanx.spec.yaml_reader import MAX_DEPTH, decode, describe, read
 
 Inspect = Callable[[Node, Diagnostics], None]
 
@@ -80,7 +80,22 @@ def _layers(texts: Sequence[tuple[str, bytes]], params: Mapping[str, str], findi
         mark = root.mark
         root = merge(root, _command_line(params, root))
         root.mark = mark
+    _refuse_deep(root, findings)
     return root
+
+
+def _refuse_deep(root: Node, findings: Diagnostics) -> None:
+    """Report what older forms and params nest deeper than a file may be: `convert` could not write it."""
+    level = [root]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for node in level
+            for child in ((node.entries or {}).values() if node.elements is None else node.elements)
+            if isinstance(child.value, dict | list)
+        ]
+    if level:
+        findings.error(level[0], f"nested more than {MAX_DEPTH} levels deep")
 
 
 def _refuse_later_formats(layers: Sequence[Node]) -> None:

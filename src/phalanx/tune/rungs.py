@@ -13,9 +13,9 @@ _ROUNDING = 1e-9
 
 
 class RungPlan(NamedTuple):
-    """`count` trials run with `amount` of the resource each."""
+    """`trials` of them run with `amount` of the resource each."""
 
-    count: int
+    trials: int
     amount: float
 
 

@@ -101,7 +101,7 @@ def test_the_kubeconfig_of_the_home_is_used(server: FakeApiServer, tmp_path: Pat
     assert connect(Settings()).context == "home"
 
 
-def test_no_kubeconfig_at_all_is_told_kindly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_kubeconfig_at_all_is_reported_kindly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CallError, match=r"no kubeconfig: .* name one with --kubeconfig FILE"):
         connect(Settings())
     with pytest.raises(CallError, match=r"kubeconfig .*gone does not exist: name another"):
@@ -122,7 +122,7 @@ def test_no_kubeconfig_at_all_is_told_kindly(tmp_path: Path, monkeypatch: pytest
         ("{current-context: a, contexts: [{name: b, context: {cluster: b}}]}", "no context `a`; the contexts are: b"),
     ],
 )
-def test_a_kubeconfig_that_does_not_work_is_told_kindly(tmp_path: Path, text: str, words: str) -> None:
+def test_a_kubeconfig_that_does_not_work_is_reported_kindly(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "config").write_text(text)
     with pytest.raises(CallError, match=words):
         connect(Settings(kubeconfig=str(tmp_path / "config")))
@@ -138,21 +138,21 @@ def test_a_cluster_that_is_down_may_come_back(server: FakeApiServer, tmp_path: P
     connect(settings)
 
 
-def test_expired_credentials_are_told_kindly(server: FakeApiServer, tmp_path: Path) -> None:
+def test_expired_credentials_are_reported_kindly(server: FakeApiServer, tmp_path: Path) -> None:
     settings = Settings(kubeconfig=str(server.kubeconfig(tmp_path / "config")))
     server.token = "another"
     with pytest.raises(CallError, match="rejects the credentials of `fake`: they have expired"):
         connect(settings)
 
 
-def test_a_missing_package_is_told_kindly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_kindly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes.client", None)
     with pytest.raises(CallError, match=r"pip install 'phalanx\[kubernetes\]'"):
         connect(Settings())
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl")
-def test_a_certificate_of_somebody_else_is_told_kindly(tmp_path: Path) -> None:
+def test_a_certificate_of_another_host_is_reported_kindly(tmp_path: Path) -> None:
     for name in ("one", "two"):
         made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
         made += ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "1"]
@@ -232,7 +232,7 @@ def test_credentials_stay_those_of_one_context(server: FakeApiServer, tmp_path: 
     api.close()
 
 
-def test_a_program_that_fetches_no_credentials_is_told_kindly(server: FakeApiServer, tmp_path: Path) -> None:
+def test_a_program_that_fetches_no_credentials_is_reported_kindly(server: FakeApiServer, tmp_path: Path) -> None:
     handlers = list(logging.getLogger().handlers)
     with pytest.raises(CallError, match=r"`.*/fetch`, which fetches the credentials of `fake`: .*log in first"):
         connect(fetching(server, tmp_path, "echo log in first >&2; exit 1"))
@@ -292,7 +292,7 @@ def test_refusals_keep_the_servers_words(api: Api, server: FakeApiServer) -> Non
         api.request("POST", CONFIG_MAPS.path("nowhere"), config_map("one"))
 
 
-def test_what_the_server_warns_of_is_told_to_who_asked(api: Api, server: FakeApiServer) -> None:
+def test_what_the_server_warns_of_is_asked_to_who_asked(api: Api, server: FakeApiServer) -> None:
     server.warnings = ['unknown field "spec.nonsense"', "would violate PodSecurity: a, b"]
     heard: list[str] = []
     listening = api.with_warnings(heard.append)
@@ -432,7 +432,7 @@ def test_a_log_comes_line_by_line(api: Api, server: FakeApiServer) -> None:
         assert list(lines) == []
 
 
-def test_a_log_is_followed_until_its_reader_is_told_to_stop(api: Api, server: FakeApiServer) -> None:
+def test_a_log_is_followed_until_its_reader_is_asked_to_stop(api: Api, server: FakeApiServer) -> None:
     server.put(pod("one"))
     server.set_pod_phase("one", "Running")
     server.logs["one"] = b"first\n"

@@ -11,7 +11,7 @@ V1 = ("kubeflow.org/v1",)
 V2 = ("kubeflow.org/v2beta1",)
 
 
-def test_nobody_asked_means_a_current_cluster_with_the_usual_operators() -> None:
+def test_no_one_asked_means_a_current_cluster_with_the_usual_operators() -> None:
     assert OFFLINE.version == (1, 34)
     assert OFFLINE.is_assumed
     assert OFFLINE.has_indexed_jobs
@@ -65,7 +65,7 @@ def test_versions_queues_and_gangs() -> None:
         ("none,trainer", "`none` means no operator, and `trainer` is one"),
     ],
 )
-def test_what_cannot_be_assumed_is_told_kindly(text: str, words: str) -> None:
+def test_what_cannot_be_assumed_is_reported_kindly(text: str, words: str) -> None:
     with pytest.raises(CallError) as fault:
         assumed(text)
     assert words in str(fault.value)

@@ -48,7 +48,7 @@ def test_a_run_folder_gets_the_skeleton_the_plan_and_the_cluster() -> None:
     assert (job.shown, job.carries_agent) == (None, True)
 
 
-def test_a_run_stays_where_it_went_whatever_is_the_current_cluster_now(tmp_path: Path) -> None:
+def test_a_run_stays_on_its_cluster_when_the_current_one_changes(tmp_path: Path) -> None:
     backend = find("kubernetes")
     for name, text in backend.render(made_of(file(None)), HERE).files.items():
         (tmp_path / name).write_text(text)
@@ -108,7 +108,7 @@ def test_whole_manifests_are_valid_documents_with_all_that_is_carried(case: str)
     assert all(len(json.dumps(one)) < payload.LARGEST_APPLIED for one in found)
 
 
-def test_whole_manifests_depend_on_nobody_of_ours() -> None:
+def test_whole_manifests_depend_on_no_one_of_ours() -> None:
     target = ClusterTarget(Settings(server="https://phalanx.example", home_claim="home"))
     found = documents(completed(file(None), target))
     place_json = json.loads(found[0]["data"]["place.json"])

@@ -148,7 +148,7 @@ def test_a_server_may_have_another_name_than_its_address(tmp_path: Path) -> None
         tls.server.server_close()
 
 
-def test_who_does_not_ask_for_certificates_is_not_told_of_it_all_the_time(tls: Tls) -> None:
+def test_who_does_not_ask_for_certificates_is_not_informed_of_it_all_the_time(tls: Tls) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         connect(tls.config({"insecure-skip-tls-verify": True}, {"token": "a"})).close()
@@ -167,7 +167,7 @@ def test_what_kubectl_trusts_is_trusted(tls: Tls, monkeypatch: pytest.MonkeyPatc
     assert tls.seen == [("", "Bearer a")]
 
 
-def test_files_that_are_not_there_are_told_kindly(tls: Tls, tmp_path: Path) -> None:
+def test_files_that_are_not_there_are_reported_kindly(tls: Tls, tmp_path: Path) -> None:
     (tmp_path / "not.crt").write_text("no certificate\n")
     with pytest.raises(CallError, match="context `lab`"):
         connect(tls.config({"certificate-authority": str(tmp_path / "not.crt")}, {"token": "a"}))

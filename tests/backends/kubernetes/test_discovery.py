@@ -104,7 +104,7 @@ def gate(made: dict[str, Any]) -> None:
         made["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
 
 
-def test_kueue_that_takes_every_job_is_told_by_one_that_is_never_created(
+def test_kueue_that_takes_every_job_is_reported_by_one_that_is_never_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = FakeApiServer(operators=["kueue", "volcano"])
@@ -123,7 +123,7 @@ def test_kueue_that_takes_every_job_is_told_by_one_that_is_never_created(
     assert not server.names("Job")
 
 
-def test_kueue_that_takes_no_pods_is_told_by_one_that_is_never_created(
+def test_kueue_that_takes_no_pods_is_reported_by_one_that_is_never_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = FakeApiServer(operators=["kueue"])
@@ -155,7 +155,7 @@ def test_queues_are_listed_in_a_version_that_has_them(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("operator", ["volcano", "scheduler-plugins"])
-def test_who_may_not_tell_a_scheduler_of_gangs_does_without(tmp_path: Path, operator: str) -> None:
+def test_without_the_right_to_create_gangs_a_run_does_without(tmp_path: Path, operator: str) -> None:
     server = FakeApiServer(operators=[operator])
     server.deny("create", "podgroups")
     server.deny("watch", "podgroups")
@@ -167,7 +167,7 @@ def test_who_may_not_tell_a_scheduler_of_gangs_does_without(tmp_path: Path, oper
 
 
 @pytest.mark.parametrize(("operator", "gang"), [("scheduler-plugins", "scheduler-plugins"), ("kueue", "kueue")])
-def test_whoever_is_there_makes_gangs(tmp_path: Path, operator: str, gang: str) -> None:
+def test_the_installed_scheduler_makes_gangs(tmp_path: Path, operator: str, gang: str) -> None:
     with asked(FakeApiServer(operators=[operator]), tmp_path) as api:
         assert discover(api).gang == gang
 
@@ -214,7 +214,7 @@ def test_a_survey_asks_only_about_what_there_is(tmp_path: Path) -> None:
     assert {one["namespace"] for one in reviewed if one["resource"] != "nodes"} == {"default"}
 
 
-def test_gpus_quotas_and_limits_are_told(tmp_path: Path) -> None:
+def test_gpus_quotas_and_limits_are_reported(tmp_path: Path) -> None:
     server = FakeApiServer()
     for name, closed, count in (("a", False, "8"), ("b", False, "4"), ("c", True, "8"), ("d", False, "0")):
         node = named("Node", "v1", name, None, spec={"unschedulable": closed})

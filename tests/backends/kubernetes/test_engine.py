@@ -156,7 +156,7 @@ def test_a_pod_killed_for_memory_leaves_an_end_with_that_cause(there: Works) -> 
     assert run.over().cause == "memory"
 
 
-def test_an_image_without_python_is_told_by_the_kubelet(there: Works) -> None:
+def test_an_image_without_python_is_reported_by_the_kubelet(there: Works) -> None:
     run = Attended(there, ONE)
     (name, pod), *_ = run.pods.items()
     there.say(pod, b"phalanx: no Python of at least 3.8 in this image: the command runs without an agent\n", b"42\n")
@@ -197,7 +197,7 @@ def test_a_kill_that_the_agent_cannot_explain_is_the_kernel_s_for_memory(
     assert end["peak"] == {"memory_mib": 12.0}
 
 
-def test_an_agent_that_was_told_to_end_by_the_cluster_gets_the_cluster_s_reason(there: Works) -> None:
+def test_an_agent_that_was_asked_to_end_by_the_cluster_gets_the_cluster_s_reason(there: Works) -> None:
     run = Attended(there, GANG)
     evicted = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
     pod = run.pods["worker-0"]
@@ -207,7 +207,7 @@ def test_an_agent_that_was_told_to_end_by_the_cluster_gets_the_cluster_s_reason(
     assert (end["cause"], end["message"]) == ("lost", "preempted by a pod of higher priority")
 
 
-def test_pods_that_somebody_else_deleted_are_no_failure(there: Works) -> None:
+def test_pods_deleted_by_others_are_no_failure(there: Works) -> None:
     run = Attended(there, GANG)
     until(lambda: (found := run.seen()) and found.state == RUNNING)
     until(lambda: len(run.engine.controller.kept["abc", 1].attempt.pods) == 3)
@@ -288,7 +288,7 @@ def test_a_run_that_is_stopped_before_anybody_looked_is_removed(there: Works) ->
     until(lambda: not there.server.names("Job") and not there.server.names("ConfigMap"))
 
 
-def test_replicas_are_told_to_end_by_deleting_their_pods(there: Works) -> None:
+def test_replicas_are_asked_to_end_by_deleting_their_pods(there: Works) -> None:
     there.server.is_graceful = True
     run = Attended(there, SERVED)
     assert set(run.attempt_folder.replicas) == {"master-0", "worker-0", "ps-0"}
@@ -344,7 +344,7 @@ def anew(there: Works, run: Attended) -> KubernetesEngine:
     return engine
 
 
-def test_whoever_comes_after_one_that_was_killed_reads_on(there: Works) -> None:
+def test_the_successor_of_a_killed_reader_reads_on(there: Works) -> None:
     run = Attended(there, GANG)
     for name, pod in run.pods.items():
         there.say(pod, *log_lines(name, b"one\ntwo\n"))
@@ -372,7 +372,7 @@ def test_a_plain_log_goes_on_where_it_was_left(there: Works) -> None:
     until(lambda: run.log(name) == b"one\ntwo\nthree\n")
 
 
-def test_what_ended_while_nobody_looked_is_found(there: Works) -> None:
+def test_what_ended_while_no_one_looked_is_found(there: Works) -> None:
     run = Attended(there, ONE)
     (name, pod), *_ = run.pods.items()
     there.connections.close()
@@ -385,7 +385,7 @@ def test_what_ended_while_nobody_looked_is_found(there: Works) -> None:
     until(lambda: not there.server.names("ConfigMap"))
 
 
-def test_nobody_hears_that_a_run_is_over_before_nothing_of_it_is_left(there: Works) -> None:
+def test_no_one_hears_that_a_run_is_over_before_nothing_of_it_is_left(there: Works) -> None:
     """Whoever is killed in between leaves a run that is not over, and that the next one ends."""
     run = Attended(there, ONE)
     (name, pod), *_ = run.pods.items()

@@ -129,7 +129,7 @@ def test_a_queue_without_a_gang_is_one_for_each_job() -> None:
 
 
 @pytest.mark.parametrize("asked", [{}, {"gang": "none"}])
-def test_nobody_waits_for_ever_where_kueue_wants_a_queue(asked: dict[str, str]) -> None:
+def test_no_one_waits_for_ever_where_kueue_wants_a_queue(asked: dict[str, str]) -> None:
     strict = Cluster(gang="kueue", queues_all=True, is_assumed=False)
     with pytest.raises(CallError, match="without a queue: name one"):
         rendered(ALONE, ClusterTarget(cluster=strict), **asked)
@@ -206,7 +206,7 @@ def test_a_scheduler_that_the_file_names_stays() -> None:
     assert {pod["spec"]["schedulerName"] for pod in pods_of(found)} == {"ours"}
 
 
-def test_one_pod_is_no_gang_unless_somebody_wants_it() -> None:
+def test_one_pod_is_no_gang_unless_requested() -> None:
     assert [one["kind"] for one in rendered(ALONE, VOLCANO)] == ["ConfigMap", "Job"]
     assert group(rendered(ALONE, VOLCANO, gang="volcano"))["spec"]["minMember"] == 1
 
@@ -244,7 +244,7 @@ def test_a_second_one_that_is_served_can_be_asked_for() -> None:
     assert group(rendered(SPREAD, ClusterTarget(cluster=both), gang="volcano"))["spec"]["minMember"] == 4
 
 
-def test_a_cluster_that_nobody_asked_may_have_whatever_the_file_names() -> None:
+def test_a_cluster_that_was_not_asked_may_have_anything_the_file_names() -> None:
     assert gang_scheduling.chosen(
         made_of(file(None, kubernetes={"queue": "team"})), ClusterTarget()
     ) == gang_scheduling.GangScheduler("kueue", "team")
@@ -365,7 +365,7 @@ def test_a_run_that_kueue_takes_back_before_it_began_waits_again(tmp_path: Path)
         assert attempt.ends.all == {}
 
 
-def test_a_job_that_names_no_queue_and_is_held_back_is_told_what_may_be_missing() -> None:
+def test_a_held_job_without_a_queue_says_what_may_be_missing() -> None:
     assert "`environment.kubernetes.queue`" in waiting_for(seen.group(works=[seen.job(suspend=True)]))
 
 

@@ -218,7 +218,7 @@ def test_no_text_becomes_an_instruction(steps: list[str], value: str, name: str,
         Build(image="x", build_steps=("x" * 70_000,)),
     ],
 )
-def test_what_cannot_be_written_is_told(build: Build) -> None:
+def test_what_cannot_be_written_is_reported(build: Build) -> None:
     with pytest.raises(CallError, match="build"):
         image_builds.dockerfile(planned(build), REGISTRY)
 

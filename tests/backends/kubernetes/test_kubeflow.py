@@ -159,7 +159,7 @@ def test_one_pod_needs_no_operator() -> None:
         (planned("pytorch", kubernetes={"runtime": "mine"}), Cluster(is_assumed=False), "`runtime: mine` needs"),
     ],
 )  # fmt: skip
-def test_what_a_cluster_cannot_serve_is_told_before_anything_is_submitted(
+def test_what_a_cluster_cannot_serve_is_reported_before_anything_is_submitted(
     made: Plan, cluster: Cluster, said: str
 ) -> None:
     with pytest.raises(CallError, match=said):
@@ -224,7 +224,7 @@ def test_what_kueue_does_not_know_is_not_said_to_be_queued() -> None:
     assert not any("kueue.x-k8s.io/queue-name" in one["metadata"]["labels"] for one in found)
 
 
-def test_volcano_is_told_of_the_gang_by_us_and_by_the_operator() -> None:
+def test_volcano_is_informed_of_the_gang_by_us_and_by_the_operator() -> None:
     made = planned("pytorch", kubernetes={"queue": "team", "priority_class": "high"})
     _, group, found = rendered(made, VOLCANO)
     assert found["spec"]["runPolicy"]["schedulingPolicy"] == {

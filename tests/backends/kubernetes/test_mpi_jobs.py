@@ -197,7 +197,7 @@ def test_both_ends_have_a_user_with_a_name() -> None:
         ("", "phalanx:x:1000:1000::/phalanx/run:/bin/sh"),
     ],
 )
-def test_the_list_of_users_gets_ours_where_it_is_missing_or_let_nobody_in(
+def test_the_list_of_users_gets_ours_where_it_is_missing_or_let_no_one_in(
     tmp_path: Path, listed: str, wanted: str
 ) -> None:
     pretend(tmp_path, "id", "echo 1000")
@@ -258,7 +258,7 @@ def test_so_many_hosts_that_no_argument_holds_them_are_in_the_operators_file() -
     assert mpi_jobs.adapted(MPI, MPIJOB_V1).shared.get("OMPI_MCA_plm_rsh_args") is None
 
 
-def test_a_host_that_only_stays_leaves_nothing_when_it_is_told_to_end(tmp_path: Path) -> None:
+def test_a_host_that_only_stays_leaves_nothing_when_it_is_asked_to_end(tmp_path: Path) -> None:
     pretend(tmp_path, "sleep", f': >"{tmp_path}/sleeping"; exec {shutil.which("sleep")} "$1"')
     with marked() as here:
         variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -334,7 +334,7 @@ def test_a_server_with_a_right_that_its_pod_has_not_is_started_all_the_same(tmp_
     assert done.stdout.splitlines()[-1].startswith("-D -e -f /dev/null"), done.stderr
 
 
-def test_a_user_without_a_name_is_told_before_ssh_fails(tmp_path: Path) -> None:
+def test_a_user_without_a_name_is_reported_before_ssh_fails(tmp_path: Path) -> None:
     pretend(tmp_path, "sshd", "echo began")
     pretend(tmp_path, "ssh-keygen", "exit 0")
     pretend(tmp_path, "id", "[ $1 = -u ] && echo 1000")
@@ -405,7 +405,7 @@ def test_a_launcher_does_not_wait_for_ever(tmp_path: Path) -> None:
     assert done.stderr == "phalanx: after 0 s ssh does not reach one.svc\n"
 
 
-def test_an_image_without_mpirun_or_ssh_is_told_so(tmp_path: Path) -> None:
+def test_an_image_without_mpirun_or_ssh_is_reported(tmp_path: Path) -> None:
     for name in ("id", "uname", "date"):
         pretend(tmp_path, name, "echo 1000")
     script = main(specs(MPI)["Launcher"])["args"][2].replace("$$(", "$(")
@@ -424,7 +424,7 @@ def test_an_image_without_mpirun_or_ssh_is_told_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root's keys are meant")
-def test_root_has_a_key_that_nobody_else_can_read(tmp_path: Path) -> None:
+def test_root_has_a_key_that_no_one_else_can_read(tmp_path: Path) -> None:
     """ssh takes no other of its own; the volume, with a group that may read it, has one that it would not take."""
     pretend(tmp_path, "ssh", "exit 0")
     assert launched(tmp_path, "true", hosts="").returncode == 0
@@ -433,7 +433,7 @@ def test_root_has_a_key_that_nobody_else_can_read(tmp_path: Path) -> None:
     assert f"-o IdentityFile={mpi_jobs.OWN_KEY} -o IdentityFile=/phalanx/ssh/id_rsa" in mpi_jobs.SSH
 
 
-def test_whatever_mpi_renders_is_restricted() -> None:
+def test_all_objects_of_mpi_are_restricted() -> None:
     for made in (MPI, planned("horovod"), planned("tensorflow", backend="mpi", replicas={"default_worker": SMALL})):
         assert faults_of(backend.objects(made, ClusterTarget())) == []
     assert operated(job(MPI)) == MPIJOB

@@ -112,7 +112,7 @@ def _is_of(one: dict[str, Any], job: dict[str, Any]) -> bool:
     return any(owner["uid"] == job["metadata"]["uid"] for owner in one["metadata"].get("ownerReferences") or ())
 
 
-def test_a_job_that_goes_on_is_deleted_when_its_replicas_are_told_to_end(there: Works) -> None:
+def test_a_job_that_goes_on_is_deleted_when_its_replicas_are_asked_to_end(there: Works) -> None:
     """Or its operator would make the pods again that are gone. One of them still waits for a node."""
     run = Operated(there, GANG)
     run.begin(master_0="master-0", worker_0="worker-0")
@@ -148,7 +148,7 @@ def test_a_job_that_is_over_stays_and_only_pods_go(there: Works) -> None:
     assert there.server.names("PyTorchJob") == ["phalanx-abc"]
 
 
-def test_servers_are_told_when_those_are_done_whom_they_serve(there: Works) -> None:
+def test_servers_are_notified_when_the_replicas_they_serve_are_done(there: Works) -> None:
     run = Operated(there, SERVED)
     run.begin(chief_0="master-0", worker_0="worker-0", ps_0="ps-0")
     for pod, name in (("chief-0", "master-0"), ("worker-0", "worker-0")):
@@ -190,7 +190,7 @@ def test_a_replica_that_is_not_started_again_has_ended_as_it_said(there: Works) 
 
 
 @pytest.mark.slow
-def test_an_operator_that_gives_up_is_not_somebody_who_deleted_pods(there: Works) -> None:
+def test_an_operator_that_gives_up_is_not_a_user_who_deleted_pods(there: Works) -> None:
     run = Operated(there, AGAIN)
     run.begin(master_0="master-0", worker_0="worker-0", worker_1="worker-1")
     failed = {"cause": "error", "code": 7, "message": "exit code 7"}
@@ -241,7 +241,7 @@ def _tracked(run: Operated, name: str) -> Any:
     return next((one for one in kept.attempt.pods.values() if name in one.names), None)
 
 
-def test_that_somebody_else_ended_one_is_not_forgotten_when_we_end_the_others(there: Works) -> None:
+def test_an_outside_end_is_remembered_when_we_end_the_others(there: Works) -> None:
     run = Operated(there, GANG)
     run.begin(master_0="master-0", worker_0="worker-0", worker_1="worker-1")
     run.delete("worker-1")

@@ -122,7 +122,7 @@ def test_hosts_of_mpi(known: job_kinds.OperatorKind, hosts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("made", "cluster"), ALL)
-def test_pods_have_valid_names_whatever_a_run_is_called(made: Plan, cluster: Cluster) -> None:
+def test_pods_have_valid_names_for_any_name_of_a_run(made: Plan, cluster: Cluster) -> None:
     found = job(replace(made, run_id="A-very-long-name.of-a-run_" * 9), cluster)
     longest = f"{found['metadata']['name']}-launcher-0-99999-abcde"
     assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", longest)
@@ -142,7 +142,7 @@ def test_further_processes_have_ports_of_their_own_and_know_their_ranks_from_the
     assert {"RANK", "WORLD_SIZE"} <= set(job_kinds.yields(planned("pytorch"), PYTORCHJOB))
 
 
-def test_torchrun_is_told_the_number_of_processes_by_the_plan_where_replicas_differ() -> None:
+def test_torchrun_gets_the_number_of_processes_from_the_plan_where_replicas_differ() -> None:
     two = {"resources": {"gpu": {"requests": 2, "limits": 2}}}
     four = {"resources": {"gpu": {"requests": 4, "limits": 4}}}
     same = planned("pytorch", "torchrun train.py", resources=two["resources"], replicas={"default_worker": two})
@@ -167,7 +167,7 @@ def test_pods_stay_and_are_not_started_again_by_the_operator() -> None:
     assert job_kinds.run_policy(made, MPIJOB)["backoffLimit"] == 0  # its launcher is a Job, with six tries by default
 
 
-def test_the_operator_may_be_told_to_start_pods_again() -> None:
+def test_the_operator_may_be_asked_to_start_pods_again() -> None:
     made = planned("pytorch", max_restarts=3, kubernetes={"restart_policy": "OnFailure"})
     assert job_kinds.restart_policy(made, PYTORCHJOB) == "OnFailure"
     assert job_kinds.run_policy(made, PYTORCHJOB)["backoffLimit"] == 4  # it fails a job that has as many
@@ -205,7 +205,7 @@ def test_replicas_with_settings_of_their_own_are_named() -> None:
     assert "`backend: native` runs it" in str(caught.value)
 
 
-def test_a_master_that_differs_is_told_where_to_write_the_same() -> None:
+def test_a_master_that_differs_says_where_to_write_the_same() -> None:
     made = planned("jax", resources={"cpu": {"requests": 4}})
     with pytest.raises(CallError, match=r"master-0 has different settings \(resources\): write the same below"):
         job(made)

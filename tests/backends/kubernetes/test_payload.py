@@ -28,7 +28,7 @@ def place_json(document: dict[str, Any], target: ClusterTarget = PLAIN, **more: 
     return found
 
 
-def test_the_agent_is_told_where_everything_is() -> None:
+def test_the_agent_gets_the_places_of_everything() -> None:
     found = place_json(file(replicas={"n_workers": 1}, kubernetes={"peers": "5m"}), yields=["RANK", "MASTER_ADDR"])
     assert found == {
         "version": 1,

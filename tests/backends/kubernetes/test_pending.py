@@ -148,7 +148,7 @@ def test_a_container_that_crashes_again_and_again_has_begun() -> None:
     assert observed(group(pod(containerStatuses=[waiting("CrashLoopBackOff")]), works=[job()])).state == RUNNING
 
 
-def test_steps_before_the_start_are_told() -> None:
+def test_steps_before_the_start_are_reported() -> None:
     step = {"name": "prepare", "state": {"running": {}}}
     assert waiting_for(group(pod(initContainerStatuses=[step]), works=[job()])) == "step `prepare` is running"
 
@@ -160,7 +160,7 @@ def event(about: str, reason: str, message: str, at: str = ENDED_AT) -> dict[str
     }  # fmt: skip
 
 
-def test_kubelets_tell_by_events_what_they_are_at() -> None:
+def test_events_of_kubelets_show_their_progress() -> None:
     seen = pod(containerStatuses=[waiting("ContainerCreating")])
     lacking = event("one", "FailedMount", 'MountVolume.SetUp failed for volume "d": configmap "x" not found')
     pulling = event("one", "Pulling", 'Pulling image "python"', at=STARTED)
@@ -177,7 +177,7 @@ def test_kubelets_tell_by_events_what_they_are_at() -> None:
     assert lasting == [True, True, True, False, False]
 
 
-def test_a_quota_that_is_used_up_and_pods_that_are_refused_are_told() -> None:
+def test_a_quota_that_is_used_up_and_pods_that_are_refused_are_reported() -> None:
     quota = (
         'Error creating: pods "x" is forbidden: exceeded quota: compute, requested: limits.cpu=4, used: limits.cpu=8, '
         "limited: limits.cpu=10"
@@ -220,7 +220,7 @@ def test_a_quota_that_is_used_up_and_pods_that_are_refused_are_told() -> None:
         ),
     ],
 )
-def test_refusals_that_do_not_pass_are_told_from_those_that_do(message: str, words: str) -> None:
+def test_permanent_refusals_differ_from_transient_ones(message: str, words: str) -> None:
     assert refusal(message) == PendingReason(words, is_lasting=True)
 
 
@@ -244,7 +244,7 @@ def test_a_refusal_counts_until_pods_were_made_after_all() -> None:
     assert obstacles(group(works=[job()], events=said)) == {}
 
 
-def test_a_refusal_is_over_when_a_pod_came_later_though_nobody_says_that_it_was_made() -> None:
+def test_a_refusal_is_over_when_a_pod_came_later_though_no_one_says_that_it_was_made() -> None:
     works, said = [job(name="phalanx-abc")], event("phalanx-abc", "FailedCreatePod", "is forbidden: no", at=STARTED)
     older, younger = (pod(meta={"creationTimestamp": at}) for at in ("2026-11-16T09:59:59Z", ENDED_AT))
     assert "" in obstacles(group(older, works=works, events=[said]))
@@ -273,7 +273,7 @@ def test_an_autoscaler_says_whether_nodes_will_come() -> None:
     )
 
 
-def test_the_newest_word_counts_whatever_field_has_its_time() -> None:
+def test_the_newest_condition_counts_regardless_of_the_field_with_its_time() -> None:
     seen = pod(containerStatuses=[waiting("ContainerCreating")])
     old = event("one", "FailedMount", 'configmap "x" not found', at=STARTED)
     new = {**event("one", "Pulling", "Pulling image"), "lastTimestamp": None, "eventTime": STARTED}

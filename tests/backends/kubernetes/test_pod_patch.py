@@ -200,12 +200,12 @@ def test_what_makes_the_run_ours_cannot_be_taken_away(pod: dict[str, Any], path:
     assert f"`kubernetes.yml: pod{path}`: " in refused({}, site=pod)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     said = refused({"restartPolicy": "Always", "containers": [{"name": "phalanx", "command": ["x"]}, {"name": "y"}]})
     assert len(said.splitlines()) == 3
 
 
-def test_a_fault_of_the_site_is_told_before_those_of_the_file() -> None:
+def test_a_fault_of_the_site_is_reported_before_those_of_the_file() -> None:
     said = refused({"restartPolicy": "Always"}, site={"metadata": {"annotations": None}, "spec": None})
     assert "kubernetes.yml: pod.spec" in said
     assert "environment.kubernetes.pod" not in said

@@ -191,7 +191,7 @@ def test_everything_about_placement_is_passed_on() -> None:
     assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": "2048Mi"}
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     made = planned(
         build={"dockerfile": "Dockerfile"},
         environment={
@@ -236,7 +236,7 @@ def test_a_file_cannot_make_a_pod_someone_else() -> None:
     assert {name: found[name] for name in lies if name in found} == {"PHALANX_MEMBERS": "master-0"}
 
 
-def test_variables_that_tell_replicas_apart_are_left_to_the_agent() -> None:
+def test_variables_that_distinguish_replicas_are_left_to_the_agent() -> None:
     made = planned(
         framework="pytorch",
         environment={"env_vars": {"A": "1"}, "replicas": {"n_workers": 2, "default_worker": {"env_vars": {"B": "2"}}}},

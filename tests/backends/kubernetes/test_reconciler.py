@@ -167,7 +167,7 @@ def test_what_was_read_is_not_read_again(there: Works) -> None:
     assert asked[1] is not None
 
 
-def test_lines_of_the_same_instant_are_told_apart(there: Works, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_the_same_instant_are_distinguished(there: Works, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubelets know only whole seconds when they are asked for what came since."""
     home = Home(there)
     same = datetime(2026, 1, 1, tzinfo=UTC)
@@ -454,7 +454,7 @@ def test_a_launcher_that_will_never_come_has_failed_with_the_host_that_keeps_it_
     assert (end["last_lines"], tails) == (["said last"], [("h", "phalanx")])
 
 
-def test_a_host_whose_step_failed_is_told_by_what_that_said(tmp_path: Path, tails: list[tuple[str, str]]) -> None:
+def test_a_host_whose_step_failed_is_reported_by_what_that_said(tmp_path: Path, tails: list[tuple[str, str]]) -> None:
     seen = Seen(tmp_path, ("worker-0",))
     step = {"name": "prepare", "state": {"terminated": {"exitCode": 3}}}
     seen.look({**a_host(), "status": {"phase": "Failed", "initContainerStatuses": [step]}})
@@ -547,7 +547,7 @@ def test_a_job_that_failed_without_a_pod_ends_its_replicas(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("is_failed", [True, False])
-def test_pods_that_their_job_ends_because_one_failed_were_not_deleted_by_somebody(
+def test_pods_ended_by_their_job_after_a_failure_were_not_deleted_by_a_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_failed: bool
 ) -> None:
     """Jobs with one limit for all pods do so; they fail in the same way when somebody deletes one."""
@@ -637,7 +637,7 @@ def test_a_build_that_failed_ends_the_run_with_its_last_lines(there: Works) -> N
     until(lambda: not there.server.names("ConfigMap"))
 
 
-def test_positions_are_kept_for_whoever_comes_after(there: Works, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_positions_are_kept_for_the_next_reader(there: Works, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciler, "POSITIONS_S", 0.05)
     engine, attempt_folder = there.engine(), there.run(GANG)
     handle = there.submit(engine, attempt_folder)

@@ -96,7 +96,7 @@ def test_a_variable_names_another_file(tmp_path: Path) -> None:
         find(tmp_path, {"PHALANX_KUBERNETES": str(other)})
 
 
-def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_reported(tmp_path: Path) -> None:
     (tmp_path / "kubernetes.yml").mkdir()
     with pytest.raises(CallError, match=r"cannot read .*kubernetes\.yml"):
         find(tmp_path, {})
@@ -109,7 +109,7 @@ def test_the_command_line_has_the_last_word(tmp_path: Path) -> None:
     assert (over.context, over.namespace, over.kubeconfig) == ("c", "b", "/x")
 
 
-def test_all_faults_are_told_with_their_places(tmp_path: Path) -> None:
+def test_all_faults_are_reported_with_their_places(tmp_path: Path) -> None:
     text = """\
 namespce: a
 namespace: Not Valid
@@ -138,7 +138,7 @@ pod: {contaners: []}
 
 
 @pytest.mark.parametrize("text", ["", "- a\n", "a: [\n", "{{{", "\x00", "namespace: a\nnamespace: b\n"])
-def test_what_is_no_such_file_is_told_in_its_own_words(tmp_path: Path, text: str) -> None:
+def test_what_is_no_such_file_is_reported_in_its_own_words(tmp_path: Path, text: str) -> None:
     said = " ".join(message for _, _, message in faults(tmp_path, text))
     assert said
     assert "polyaxonfile" not in said

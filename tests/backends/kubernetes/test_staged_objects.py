@@ -182,7 +182,7 @@ def kill_at(number: int, *, is_sent: bool, patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("is_sent", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", range(1, 7))
 @pytest.mark.slow
-def test_whoever_is_killed_between_any_two_requests_leaves_what_the_next_completes(
+def test_a_scheduler_killed_between_any_two_requests_is_completed_by_the_next(
     there: Works, number: int, is_sent: bool
 ) -> None:
     attempt_folder = there.run(GANG)

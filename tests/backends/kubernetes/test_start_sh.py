@@ -204,7 +204,7 @@ def test_code_in_pieces_is_joined(tmp_path: Path, shell: list[str]) -> None:
         (("mkdir", "tar", "gzip", "cat"), ["pip install x"], True, "build steps need a Python"),
     ],
 )
-def test_what_cannot_be_prepared_without_python_is_told(  # noqa: PLR0917 - one for each thing
+def test_what_cannot_be_prepared_without_python_is_reported(  # noqa: PLR0917 - one for each thing
     tmp_path: Path, shell: list[str], tools: tuple[str, ...], steps: list[str], has_bundle: bool, wanted: str
 ) -> None:
     if shell[-1] == "sh" and "tar" not in tools:
@@ -218,7 +218,7 @@ def test_what_cannot_be_prepared_without_python_is_told(  # noqa: PLR0917 - one 
     assert wanted in err
 
 
-def test_a_damaged_archive_is_told(tmp_path: Path, shell: list[str]) -> None:
+def test_a_damaged_archive_is_reported(tmp_path: Path, shell: list[str]) -> None:
     image = Image(tmp_path, shell, "mkdir", "tar", "gzip", "cat")
     (image.root / "bundle" / "code.tar.gz").write_bytes(b"no archive")
     code, _, err = image.run("prepare")
@@ -293,7 +293,7 @@ def first_below(process: subprocess.Popen[bytes]) -> int:
 
 
 @pytest.mark.parametrize("is_first", [False, pytest.param(True, marks=needs_namespaces)])
-def test_who_waits_to_be_removed_ends_when_told(tmp_path: Path, shell: list[str], is_first: bool) -> None:
+def test_who_waits_to_be_removed_ends_when_reported(tmp_path: Path, shell: list[str], is_first: bool) -> None:
     image = Image(tmp_path, shell, "sleep")
     (image.root / "shm" / ".phalanx-begun").touch()
     said = tmp_path / "said"
@@ -324,7 +324,7 @@ def test_as_the_first_process_it_hears_before_the_agent_is_there(tmp_path: Path,
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="only bash says what it is about to do")
 @pytest.mark.slow
-def test_whenever_it_is_told_to_end_nothing_of_it_stays(tmp_path: Path) -> None:
+def test_whenever_it_is_asked_to_end_nothing_of_it_stays(tmp_path: Path) -> None:
     for number in count(1):
         folder = tmp_path / str(number)
         image = Image(folder, [str(shutil.which("bash"))], "mkdir", "tar", "gzip", "cat", "sleep")

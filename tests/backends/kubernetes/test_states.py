@@ -71,7 +71,7 @@ def group(*pods: dict[str, Any], **parts: Any) -> AttemptObjects:
 # how a pod ended
 
 
-def test_a_program_that_failed_is_told_with_its_code_times_and_node() -> None:
+def test_a_program_that_failed_is_reported_with_its_code_times_and_node() -> None:
     outcome = pod_end(failed(3))
     assert outcome is not None
     assert (outcome.cause, outcome.message, outcome.code, outcome.signal) == ("error", "exit code 3", 3, None)
@@ -216,7 +216,7 @@ def test_a_sidecar_is_no_step() -> None:
     assert waiting_for(group(unpulled, works=[job()])) == "its image cannot be pulled: istio (not found)"
 
 
-def test_whoever_uses_more_disk_than_its_limit_is_to_blame_itself() -> None:
+def test_a_replica_that_exceeds_its_disk_limit_caused_its_own_failure() -> None:
     said = 'Usage of EmptyDir volume "shm" exceeds the limit "1Gi".'
     outcome = pod_end(pod(phase="Failed", reason="Evicted", message=said))
     assert outcome is not None

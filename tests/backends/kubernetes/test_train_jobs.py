@@ -66,7 +66,7 @@ def test_the_older_operator_is_taken_where_both_are_unless_a_runtime_is_named() 
     assert (found["kind"], found["spec"]["runtimeRef"]["name"]) == ("TrainJob", "mine")
 
 
-def test_whoever_names_a_runtime_has_trainer_as_long_as_nobody_asked_the_cluster() -> None:
+def test_a_file_that_names_a_runtime_assumes_trainer_until_the_cluster_is_asked() -> None:
     """A file is checked before it goes anywhere."""
     made = planned("pytorch", kubernetes={"runtime": "mine"})
     assert job(made, OFFLINE)["kind"] == "TrainJob"
@@ -170,7 +170,7 @@ def test_runtimes_that_are_not_there(made: Plan, cluster: Cluster, said: str) ->
         job(made, cluster)
 
 
-def test_a_runtime_of_the_clusters_own_runs_whatever_has_one_type_of_pods() -> None:
+def test_a_runtime_of_the_cluster_runs_anything_with_one_type_of_pods() -> None:
     found = job(planned("tensorflow", kubernetes={"runtime": "mine"}), TRAINER)
     assert found["spec"]["runtimeRef"]["name"] == "mine"
     with pytest.raises(CallError, match="a TrainJob has pods of one type, and this run also has a `ps`"):
@@ -272,7 +272,7 @@ def test_who_prepares_hears_that_it_shall_end(tmp_path: Path) -> None:
         assert here.left() == []
 
 
-def test_whenever_a_container_is_told_to_end_none_of_its_processes_stays(tmp_path: Path) -> None:
+def test_whenever_a_container_is_asked_to_end_none_of_its_processes_stays(tmp_path: Path) -> None:
     """At every moment at which its shell acts on signals. What becomes of the agent's, `test_train_job` knows."""
     for number in count(1):
         container, moment = Container(tmp_path / str(number), "bash"), Moment(tmp_path, number)

@@ -284,7 +284,7 @@ class TestDamage:
         check_all(RunSeries(tmp_path), points)
         assert series_files(tmp_path) == ["attempt-1.leaves", "attempt-1.parquet"]
 
-    def test_points_that_cannot_be_read_are_told(self, tmp_path: Path) -> None:
+    def test_points_that_cannot_be_read_are_reported(self, tmp_path: Path) -> None:
         chance = random.Random(9)
         write_run(tmp_path, line([chance.random() for _ in range(3000)]))
         compact(tmp_path, 1)

@@ -256,7 +256,7 @@ class TestReplicas:
         ]
 
     @pytest.mark.parametrize("text", ["", "[]", "{}", '{"replicas": 3}', '{"replicas": [3, {"role": "worker"}]}'])
-    def test_without_a_plan_nobody_knows_the_rank(self, tmp_path: Path, text: str) -> None:
+    def test_without_a_plan_no_one_knows_the_rank(self, tmp_path: Path, text: str) -> None:
         for name in ("worker-10", "worker-9"):
             write_run(tmp_path, line([1.0], replica=name))
         (tmp_path / "plan.json").write_text(text)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from phalanx.home.home import Home
     from phalanx.store import Store
 
-KINDS = ("mlflow", "tensorboard", "wandb", "csv", "phalanx")
+KINDS = ("mlflow", "tensorboard", "wandb", "optuna", "csv", "phalanx")
 PROGRESS_S = 3.0
 SHOWN = 50
 
@@ -44,9 +44,9 @@ def command(
 ) -> None:
     """Import runs from other tools or from another Phalanx home.
 
-    SOURCE is an MLflow `mlruns` folder or SQLite database, a folder of TensorBoard logs or W&B offline runs, a CSV or
-    JSON file of metrics, or a Phalanx run folder, home, export or zip. No code in SOURCE is executed. Runs imported
-    before are skipped; data that cannot be imported is listed.
+    SOURCE is an MLflow `mlruns` folder or SQLite database, a folder of TensorBoard logs or W&B offline runs, an
+    Optuna SQLite database or journal file, a CSV or JSON file of metrics, or a Phalanx run folder, home, export or
+    zip. No code in SOURCE is executed. Runs imported before are skipped; data that cannot be imported is listed.
     """
     from phalanx.exchange import detection
     from phalanx.scheduler.runner import schedule_once

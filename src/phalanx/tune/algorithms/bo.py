@@ -12,8 +12,8 @@ import warnings
 from typing import Any
 
 from phalanx.tune import surrogates
-from phalanx.tune.model import EMPTY, Create, Finish
-from phalanx.tune.space import Axis, point_key, seed_number
+from phalanx.tune.model import Create, Finish
+from phalanx.tune.space import EMPTY, Axis, point_key, seed_number
 from phalanx.tune.view import SearchView
 
 PACKAGES = ("sklearn", "scipy", "numpy")

@@ -26,7 +26,7 @@ def next_action(view: SearchView) -> Create | Promote | Finish | None:
         found = _Bracket(view, brackets, rungs).next_action()
         if found is not None:
             return found
-        brackets, trials = brackets + 1, trials + rungs[0].count
+        brackets, trials = brackets + 1, trials + rungs[0].trials
     return view.finish()
 
 
@@ -56,20 +56,20 @@ class _Bracket:
         """The next trial, or whether all of them have ended."""
         view, rung, wanted = self.view, self._rung(0), self.plan[0]
         standing = len(rung.members) - rung.counts[INVALID] - rung.counts[FAILED]
-        may_replace = view.history.own[FAILED] <= view.may_fail(wanted.count)
-        if standing < wanted.count and (may_replace or standing + rung.counts[FAILED] < wanted.count):
+        may_replace = view.history.own[FAILED] <= view.may_fail(wanted.trials)
+        if standing < wanted.trials and (may_replace or standing + rung.counts[FAILED] < wanted.trials):
             point = view.new_point()
             if point is None:  # the space is smaller than the table: once in each bracket
                 point = view.new_point({point_key(trial.params, view.names) for trial in rung.members})
             if point is not None:
-                said = f"bracket {self.number}: trial {standing + 1} of {wanted.count} with {wanted.amount:g}"
+                said = f"bracket {self.number}: trial {standing + 1} of {wanted.trials} with {wanted.amount:g}"
                 return view.create(point, said, wanted.amount, self.number)
         return not rung.counts[RUNNING]
 
     def _promotion(self, place: int) -> Promote | None:
         """The next of the best trials of a rung that all have ended."""
         view, here, above, wanted = self.view, self._rung(place), self._rung(place + 1), self.plan[place + 1]
-        if len(above.members) - above.counts[FAILED] - above.counts[INVALID] >= wanted.count:
+        if len(above.members) - above.counts[FAILED] - above.counts[INVALID] >= wanted.trials:
             return None
         for rank, (loss, number) in enumerate(here.ranking(view.maximize)):
             trial = view.history.trials[number]
@@ -77,7 +77,7 @@ class _Bracket:
                 value = -loss if view.maximize else loss
                 why = (
                     f"bracket {self.number}: {value:.6g} is number {rank + 1} of {here.n_ranked} with "
-                    f"{self.plan[place].amount:g}; {wanted.count} go on with {wanted.amount:g}"
+                    f"{self.plan[place].amount:g}; {wanted.trials} go on with {wanted.amount:g}"
                 )
                 resume = view.settings.options.get("resume", False)
                 return view.promote(number, wanted.amount, why, resume=resume)
