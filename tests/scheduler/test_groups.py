@@ -99,7 +99,7 @@ def test_a_recorded_decision_is_carried_out_and_the_search_is_not_asked_again(wo
     assert [record["trial"] for record in records(works, group, "create")] == [0, 1, 2]
 
 
-HYPERBAND = {
+HYPERBAND: dict[str, Any] = {
     "concurrency": 4,
     "seed": 3,
     "matrix": {"x": {"uniform": "0:1"}},

@@ -214,7 +214,7 @@ def trial_rows(group_id: str, state: GroupState) -> list[dict[str, Any]]:
     ]
 
 
-def ranked(rows: Iterable[Mapping[str, Any]], metric: Metric) -> list[Mapping[str, Any]]:
+def ranked(rows: Iterable[dict[str, Any]], metric: Metric) -> list[dict[str, Any]]:
     """The trials that have a value, best first; the older one if they are equal."""
     found = [row for row in rows if row["value"] is not None and not math.isnan(row["value"])]
     return sorted(found, key=lambda row: (-row["value"] if metric.maximize else row["value"], row["trial"]))

@@ -205,7 +205,7 @@ def _end_of_budget(values: dict[str, Any], node: Node, findings: Diagnostics) ->
             datetime.fromisoformat(until)
     except ValueError:
         hint = 'write a time such as "2027-01-31 08:00", or a duration such as "8h"'
-        findings.error(node.get("until") or node, f"`{until[:60]}` is no time", hint)
+        findings.error(node.get("until") or node, f"`{str(until)[:60]}` is no time", hint)
 
 
 BUDGET = RecordShape(

@@ -224,7 +224,7 @@ def _rows(workspace: HomeWorkspace, group: Run, search: Mapping[str, Any]) -> li
     return trial_rows(group.id, read_state(workspace.home, group, search))
 
 
-def _ranked(group: Run, rows: list[dict[str, Any]], search: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _ranked(group: Run, rows: list[dict[str, Any]], search: Mapping[str, Any]) -> list[dict[str, Any]]:
     from phalanx.scheduler.group_state import ranked
     from phalanx.tune.model import Metric
 
