@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from phalanx.backends.contract import ENDED, RUNNING
+from phalanx.errors import StoreError
 from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
 from phalanx.scheduler import groups
-from phalanx.store import Run
+from phalanx.store import Run, StatusChange
 from phalanx.submission.removal import remove
 from phalanx.submission.resume import request_resume
 from phalanx.submission.submit import submit
@@ -152,6 +153,26 @@ def test_a_promotion_that_was_cut_off_is_made_once(works: Works, monkeypatch: py
     assert works.settle(group).status == "succeeded"
     (promoted,) = records(works, group, "promote")
     assert outputs(works, trial_id(group, promoted["trial"])) == "1 0 1 1\n2 1 3 3\n"
+
+
+def test_a_promotion_that_the_store_does_not_know_is_no_end_of_its_rung(
+    works: Works, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = begin(works, SEEN + LOG_X, HYPERBAND)
+    record, faults = works.store.record, []
+
+    def cut_off(change: StatusChange) -> bool:
+        if change.status == "resuming" and not faults:
+            faults.append(change)
+            raise StoreError("the scheduler is killed here")
+        return record(change)
+
+    monkeypatch.setattr(works.store, "record", cut_off)
+    monkeypatch.setattr(groups, "AGAIN_S", 0.05)
+    assert works.settle(group).status == "succeeded"
+    (promoted,) = records(works, group, "promote")
+    assert outputs(works, trial_id(group, promoted["trial"])) == "1 0 1 1\n2 1 3 3\n"
+    assert works.statuses(trial_id(group, promoted["trial"])).count("resuming") == 1
 
 
 def test_a_lost_trial_is_run_again_and_the_search_is_not_told(works: Works) -> None:

@@ -146,10 +146,17 @@ class ActiveGroup:
         self.search.close()
 
     def _is_carried_out(self, leg: Leg) -> bool:
-        folder = self.home.run(trial_id(self.id, leg.trial))
-        if len(folder.history()) <= leg.after:
+        """Whether its run has begun this attempt. The store may lag behind: it would take the end of the attempt before
+        for that of this one."""
+        run_id = trial_id(self.id, leg.trial)
+        folder = self.home.run(run_id)
+        history = folder.history()
+        if not history:
             return False
-        return planned_rung(folder.path) in (leg.rung, None)
+        if self.store.status_of(run_id) is None:
+            adopt_all(self.home, self.store, [run_id])
+        self.ledger.apply_history(self.store.find(run_id), history)
+        return len(history) > leg.after and planned_rung(folder.path) in (leg.rung, None)
 
     # one step ----------------------------------------------------------------------------------------------------
 
@@ -188,7 +195,7 @@ class ActiveGroup:
     def _take(self, name: str, asked: Mapping[str, Any]) -> None:
         """Record what a user asked for. Invalid requests are dropped: the command that made them has checked them."""
         if name not in self.state.taken:
-            if asked["what"] == "rerun":
+            if asked.get("what") == "rerun":
                 self._record(self._reruns())  # repeated after a crash, it finds those that are left
             content = _request(asked)
             self._record(iter([] if content is None else [{**content, "request": name}]))
