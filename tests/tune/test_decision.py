@@ -303,6 +303,6 @@ def test_a_simulation_that_is_cut_counts_what_was_used() -> None:
 
 def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "run" / "search.md"
-    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    *_, code = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     exec(code, {})
     assert capsys.readouterr().out.startswith("{0: 100, 1: 39, 2: 15, 3: 6}\n376.0 epochs")
