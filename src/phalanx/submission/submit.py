@@ -89,9 +89,9 @@ def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None
         if is_group and prepared.environment.archive is not None:
             (folder / run_paths.JOB).mkdir(mode=0o700)
             os.link(prepared.environment.archive, folder / run_paths.JOB / run_paths.VIRTUALENV_ARCHIVE)
-        if submission.is_local:
+        if submission.is_local and submission.trial is None:
             pack(home.agents)  # now, so that a full disk rejects the run instead of leaving it without an agent
-        elif job is not None and job.carries_agent and not is_group:
+        if job is not None and job.carries_agent and not is_group:
             _carry(folder, home, prepared.environment.archive)
 
     own_code = home.run(run.id).path / run_paths.CODE
