@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from phalanx.tune import suggestions
+from phalanx.tune import suggestions, surrogates
+from phalanx.tune.algorithms.bo import _fewer
 from phalanx.tune.decision import decide, packages
 from phalanx.tune.history import History
 from phalanx.tune.model import Create, Entry, Reported, SearchSettings, entry_as_json
-from phalanx.tune.space import Axis, Dimension, point_key
+from phalanx.tune.space import Axis, Dimension, draw, point_key
 from phalanx.tune.suggestions import SuggestionFault
+from phalanx.tune.view import SearchView
 from tests.tune.helpers import MIXED, flaky, listed, objective, play, settings, uniform
 from tests.tune.test_space import is_of
 
@@ -114,8 +117,6 @@ def test_decisions_of_the_standard_library_import_nothing_else() -> None:
         "packages('bo'), packages('tpe'), packages('cmaes')\n"
         "print([name for name in ('numpy', 'optuna', 'sklearn', 'statistics') if name in sys.modules])"
     )
-    import subprocess
-
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
@@ -185,3 +186,16 @@ def test_the_median_regret_on_branin_after_forty_trials(name: str, options: dict
     found = [regret(name, seed, 40, **options) for seed in range(5)]
     assert statistics.median(found) < limit
     assert statistics.median(found) < statistics.median(regret("random_search", seed, 40) for seed in range(11))
+
+
+def test_a_long_bayesian_search_is_fitted_to_its_best_and_latest_results() -> None:
+    made: SearchSettings = settings("bo", *BRANIN, n=9000, n_initial_trials=4, n_iterations=8996)
+    history = History()
+    for number in range(1500):
+        params = draw(BRANIN, 1, number)
+        history.record(Create(number, params))
+        history.record(Reported(number, 0, branin(params)))
+    best = min(history.trials, key=lambda trial: trial.value or math.inf)
+    kept = _fewer(surrogates.results(SearchView.of(made, history)))
+    assert len(kept) <= 300
+    assert {best.number, 1499} <= {result.trial.number for result in kept}

@@ -62,27 +62,28 @@ class SearchSettings(NamedTuple):
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> SearchSettings:
         dimensions = (_dimension(entry) for entry in found["dimensions"])
-        early = ({**entry, "metric": Metric(**entry["metric"])} for entry in found["early_stopping"])
+        early = ({**entry, "metric": Metric(**entry["metric"])} for entry in found.get("early_stopping", ()))
+        metric = found.get("metric")
         return cls(
             algorithm=found["algorithm"],
             dimensions=tuple(dimensions),
-            options=found["options"],
-            seed=found["seed"],
-            n=found["n"],
-            metric=None if found["metric"] is None else Metric(**found["metric"]),
+            options=found.get("options", EMPTY),
+            seed=found.get("seed", 0),
+            n=found.get("n"),
+            metric=None if metric is None else Metric(**metric),
             early_stopping=tuple(StoppingRule(**entry) for entry in early),
-            max_failed=found["max_failed"],
+            max_failed=found.get("max_failed"),
         )
 
 
 def _dimension(found: Mapping[str, Any]) -> Dimension:
-    values, weights = found["values"], found["weights"]
+    values, weights = found.get("values"), found.get("weights")
     return Dimension(
         found["name"],
         found["kind"],
         None if values is None else tuple(values),
         None if weights is None else tuple(weights),
-        found["arguments"],
+        found.get("arguments", EMPTY),
     )
 
 

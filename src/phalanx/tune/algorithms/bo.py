@@ -19,6 +19,7 @@ from phalanx.tune.view import SearchView
 PACKAGES = ("sklearn", "scipy", "numpy")
 _WARMUP = 500  # random points to start from, at least
 _STARTS = 10
+_MOST = 300  # results that the model is fitted to
 _KAPPA = 2.576
 _ROUNDS, _STEPS = 4, 40  # of the local search around each start
 _JITTER = 1e-8
@@ -31,7 +32,7 @@ def next_action(view: SearchView) -> Create | Finish | None:
 
 
 def suggest(view: SearchView, attempt: int) -> dict[str, Any] | None:
-    found = surrogates.results(view)
+    found = _fewer(surrogates.results(view))
     if not found:
         return None
     model = _Model(view, found, seed_number(view.settings.seed, "bo", view.number, attempt))
@@ -41,6 +42,15 @@ def suggest(view: SearchView, attempt: int) -> dict[str, Any] | None:
         if point_key(point, view.names) not in known:
             return point
     return None
+
+
+def _fewer(found: list[surrogates.Result]) -> list[surrogates.Result]:
+    """The best and the latest of many results: the time of a fit grows with the cube of their number."""
+    if len(found) <= _MOST:
+        return found
+    best = {result.trial.number for result in sorted(found, key=lambda result: result.loss)[: _MOST // 2]}
+    latest = {result.trial.number for result in found[-(_MOST // 2) :]}
+    return [result for result in found if result.trial.number in best | latest]
 
 
 class _Cube:
