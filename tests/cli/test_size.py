@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from phalanx import spec
-from phalanx.scheduler.capacity import this_machine
+from phalanx.backends.local.capacity import this_machine
 from tests.cli.homes import Place, ended, place_fixture, wait_for  # noqa: F401 - found by its name
 
 PYTHON = sys.executable

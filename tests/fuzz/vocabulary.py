@@ -9,6 +9,7 @@ _WORDS = (
     "version kind name description tags logging framework backend environment build run cmd params inputs outputs "
     "declarations settings hptuning matrix values range linspace logspace geomspace uniform quniform loguniform "
     "qloguniform normal qnormal lognormal qlognormal pvalues concurrency seed random_search grid_search hyperband bo "
+    "asha tpe cmaes pbt max_iter min_iter interval population sigma quantile resample_probability percent "
     "n_experiments n_initial_trials n_iterations max_iterations eta resource resume metric optimization "
     "utility_function acquisition_function kappa eps gaussian_process kernel length_scale early_stopping value policy "
     "ops templates template dependencies trigger schedule execute_at interval_seconds depends_on_past max_retries "

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from phalanx.backends.local import runner
+from phalanx.backends.local.capacity import NOTHING, Capacity
 from phalanx.home import attempts
-from phalanx.scheduler.capacity import NOTHING, Capacity
 from phalanx.store import StatusChange
 from phalanx.store.statuses import Status
 from tests.scheduler.working import Works, alive

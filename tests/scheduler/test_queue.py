@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.scheduler.capacity import Capacity
+from phalanx.backends.local.capacity import Capacity
 from tests.scheduler.working import Works
 
 FEW: dict[str, Any] = {"resources": {"cpu": {"requests": 1}}}

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.agent import processes
+from phalanx.backends.local.capacity import Capacity
 from phalanx.home.home import Home
 from phalanx.home.run_folder import RunFolder
-from phalanx.scheduler.capacity import Capacity
 from phalanx.scheduler.loop import Scheduler
 from phalanx.store import Run, Store
 from phalanx.submission.submit import submit

@@ -106,7 +106,10 @@ def test_a_param_that_the_file_does_not_know_is_a_fault(site: Site) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("version: 1\nkind: group\nhptuning:\n  matrix:\n    lr: {values: [1, 2]}\nrun:\n  cmd: x {{ lr }}\n", "group"),
+        (
+            "version: 1\nkind: group\nhptuning:\n  matrix:\n    lr: {uniform: '0:1'}\nrun:\n  cmd: x {{ lr }}\n",
+            "no end",
+        ),
         ("version: 1\nkind: experiment\nbuild: {image: x}\n", "nothing to run"),
         ("version: 1\nkind: experiment\nenvironment:\n  python: {requirements: [six]}\nrun: {cmd: x}\n", "install"),
         ("version: 1\nkind: experiment\nenvironment:\n  python: {venv: /nowhere}\nrun: {cmd: x}\n", "bin/python"),
@@ -115,6 +118,16 @@ def test_a_param_that_the_file_does_not_know_is_a_fault(site: Site) -> None:
 def test_what_cannot_run_is_refused_with_a_reason(site: Site, text: str, said: str) -> None:
     answer = refusal(site, 400, files=[{"name": "a.yml", "text": text}])
     assert said in answer["error"]["message"]
+
+
+def test_a_group_is_submitted_followed_and_removed_like_a_run(site: Site) -> None:
+    text = "version: 1\nkind: group\nhptuning: {concurrency: 2, matrix: {x: {values: [1, 2]}}}\nrun: {cmd: 'true'}\n"
+    group = site.post(SUBMIT, {"files": [{"name": "g.yml", "text": text}]}, 201)["id"]
+    until(site, group, "succeeded")
+    found = site.get("/api/v1/runs", q=f"group:{group}")
+    assert [row["status"] for row in found["runs"]] == ["succeeded"] * 2
+    assert site.ask("DELETE", f"/api/v1/runs/{group}").status_code == 200
+    assert site.get("/api/v1/runs", q=f"group:{group}")["count"] == 0
 
 
 @pytest.mark.parametrize(("on", "said"), [("slurm", "`sbatch` is not on the PATH"), ("kubernetes", "no kubeconfig")])

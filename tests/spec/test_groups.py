@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 from phalanx.spec import Amount, Kind, Resources, load_document
-from phalanx.spec.groups import first_suggestion, suggestion
+from phalanx.spec.groups import first_suggestion, search_settings, suggestion
 from phalanx.spec.model import thaw
+from phalanx.tune.decision import decide
+from phalanx.tune.history import History
+from phalanx.tune.model import Metric, SearchSettings, StoppingRule
 from tests.spec.helpers import EXPERIMENT, GROUP, error_of, load_text, messages_of
 
 TEXT = (
@@ -102,3 +107,35 @@ def test_the_document_of_a_spec_is_as_good_as_its_file() -> None:
     spec = load_text(TEXT)
     assert load_document("again", thaw(spec.document)) == spec
     assert load_document("again", spec.document) == spec
+
+
+def test_a_value_of_a_journal_has_the_characters_of_the_file_again() -> None:
+    group = load_text(GROUP + "hptuning: {matrix: {lr: {values: [1e-3, yes, 0x1F, 1, a]}}}\nrun: {cmd: 'x {{ lr }}'}\n")
+    assert [suggestion(group, {"lr": value}).command for value in (0.001, True, 31, 1, "a", 0.002)] == [
+        "x 1e-3", "x yes", "x 0x1F", "x 1", "x a", "x 0.002",
+    ]  # fmt: skip
+
+
+def test_the_search_of_a_group_is_plain_data() -> None:
+    text = """hptuning:
+  matrix: {lr: {values: [1e-3, ~, yes]}, layers: {range: 1:4:1}}
+  seed: 0
+  asha:
+    n_experiments: 9
+    max_iter: 9
+    eta: 3
+    resource: {name: epochs, type: int}
+    metric: {name: loss, optimization: minimize}
+  early_stopping: [{metric: loss, optimization: minimize, policy: {kind: median, evaluation_interval: 2}}]
+run: {cmd: 'x {{ lr }} {{ layers }} {{ epochs }}'}
+"""
+    search = load_text(GROUP + text).search
+    assert search is not None
+    made = search_settings(search, "the group's id")
+    assert (made.algorithm, made.n, made.seed, made.metric) == ("asha", 9, 0, Metric("loss", maximize=False))
+    assert made.early_stopping == (StoppingRule(Metric("loss", maximize=False), None, "median", 2),)
+    again = SearchSettings.from_json(json.loads(json.dumps(made.as_json())))
+    assert again == made
+    assert [dimension.values for dimension in again.dimensions] == [(0.001, None, True), (1, 2, 3)]
+    assert decide(again, History(), 2) == decide(made, History(), 2)
+    assert search_settings(search._replace(seed=None), "the group's id").seed == "the group's id"

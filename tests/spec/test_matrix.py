@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from phalanx.spec.matrix import FORMS, MAX_VALUES, first_values
-from phalanx.spec.model import Dimension, Search
+from phalanx.spec.model import Search
+from phalanx.tune.space import Dimension
 from tests.spec.helpers import (
     GROUP,
     assert_quickly_refused,
@@ -360,10 +361,9 @@ def test_a_distribution_in_a_grid_is_a_fault(dimension: str) -> None:
     assert error.suggestion == "write `random_search: {n_experiments: N}`"
 
 
-def test_bayesian_optimisation_searches_uniform_and_listed_values_alone() -> None:
-    error = error_of(_group("{normal: '0:1'}", BO))
-    assert error.message == "bo supports only uniform and listed values; `a` is `normal`"
-    assert _search(_group("{values: [1, 2]}", BO)).algorithm == "bo"
+@pytest.mark.parametrize("dimension", ["{normal: '0:1'}", "{qloguniform: '0:1:2'}", "{values: [1, 2]}"])
+def test_bayesian_optimisation_searches_all_kinds_of_dimensions(dimension: str) -> None:
+    assert _search(_group(dimension, BO)).algorithm == "bo"
 
 
 def test_early_stopping_comes_through() -> None:

@@ -25,9 +25,10 @@ from phalanx.errors import SpecErrors
 from phalanx.plan import framework_checks
 from phalanx.spec import Kind, Spec
 from phalanx.spec.groups import first_suggestion
-from phalanx.spec.model import Dimension, Search, thaw
+from phalanx.spec.model import Search, thaw
 from phalanx.spec.schema import json_schema
 from phalanx.spec.yaml_writer import modern_document
+from phalanx.tune.space import Dimension
 from tests.backends.golden import UPDATE
 from tests.spec.helpers import assert_converts, load_text
 

@@ -28,6 +28,7 @@ SECTIONS = {
         "copy": "Submit a run again, starting from a copy of its outputs.",
         "rerun": "Submit a run again, and list what changed since.",
         "rm": "Delete finished runs.",
+        "group": "Show, change, pause and extend a group of runs.",
         "advise": "Compare requested with used resources and recommend requests.",
         "size": "Try a file with different resources and recommend the cheapest fast ones.",
     },
@@ -63,7 +64,7 @@ SECTIONS = {
 VERBS = {verb: help_text for verbs in SECTIONS.values() for verb, help_text in verbs.items()}
 MODULES = {"import": "import_"}  # `import` is a Python keyword
 # Verbs that work on a local home only. After a login, users would expect them to act on the server.
-AT_HOME = ("rerun", "size", "import", "export", "token", "users")
+AT_HOME = ("group", "rerun", "size", "import", "export", "token", "users")
 HERE = ("site", "doctor")  # also local only, but clearly about this machine unless PHALANX_SERVER is set
 
 

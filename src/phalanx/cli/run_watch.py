@@ -41,7 +41,12 @@ def watch_or_detach(workspace: Workspace, run: Run, *, detach: bool, as_json: bo
         print_result({"id": run.id, "status": run.status}, run.id, as_json=as_json)
         return 0
     if not as_json:
-        click.echo(click.style(f"run {run.id}" + (f" ({run.name})" if run.name else ""), bold=True), err=True)
+        what = "group" if run.kind == "group" else "run"
+        click.echo(click.style(f"{what} {run.id}" + (f" ({run.name})" if run.name else ""), bold=True), err=True)
+    if run.kind == "group":
+        from phalanx.cli.group_watch import watch_group
+
+        return watch_group(workspace, run, as_json=as_json)
     run = workspace.acts.attend(run, quiet=as_json)
     return report(workspace, run, as_json=as_json)
 

@@ -15,6 +15,7 @@ import click
 
 from phalanx import backends, plan, run_paths
 from phalanx.backends import is_batch
+from phalanx.backends.local.capacity import Capacity, excess, requested_by, this_machine
 from phalanx.cli.commands.advise import environment_lines
 from phalanx.cli.local_submission import remark_printer
 from phalanx.cli.render.output import printable, table
@@ -33,7 +34,6 @@ from phalanx.insight.sizing_report import SizingReport, speed_words
 from phalanx.insight.throughput import choose, measure
 from phalanx.plan.document import document as encoded
 from phalanx.plan.framework_checks import load
-from phalanx.scheduler.capacity import Capacity, excess, requested_by, this_machine
 from phalanx.scheduler.runner import TURN_S, SchedulerRunner
 from phalanx.spec import Kind, quantities
 from phalanx.spec.model import thaw

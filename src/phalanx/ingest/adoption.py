@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from phalanx import run_paths
 from phalanx.artifacts.outputs import index_outputs, read_manifest
+from phalanx.atomic_files import read_json
 from phalanx.ends import Cause, End
 from phalanx.home.attempts import ReplicaPhase, ReplicaState, read_ends
 from phalanx.home.home import Home
@@ -47,6 +49,9 @@ def index(home: Home, store: Store, run: Run) -> None:
     _add_replicas(store, home.run(run.id), run)
     _gather(home, store, run)
     index_outputs(store, run.id, read_manifest(home.run(run.id).path))
+    search = read_json(home.run(run.id).path / run_paths.SEARCH)
+    if search is not None:
+        store.put_fact(run.id, "search", search)
 
 
 def _add_replicas(store: Store, folder: RunFolder, run: Run) -> None:

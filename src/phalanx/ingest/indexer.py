@@ -237,6 +237,9 @@ class RunIndexer:
             self.progress_since = self.progress_since or {"at": progress["at"], "done": progress["done"]}
             self.store.put_fact(self.run_id, "progress", {**progress, "since": self.progress_since})
 
+    def _take_invalid(self, _: Path, event: Mapping[str, Any]) -> None:
+        self.store.put_fact(self.run_id, "invalid", {"why": str(event.get("why", "")), "attempt": self.attempt})
+
     def _take_artifact(self, _: Path, event: Mapping[str, Any]) -> None:
         at = datetime.fromtimestamp(event["at"], UTC)
         size = min(max(0, int(event["size"])), 2**63 - 1)
@@ -268,6 +271,7 @@ _TAKERS = {
     "labels": RunIndexer._take_labels,
     "describe": RunIndexer._take_description,
     "progress": RunIndexer._take_progress,
+    "invalid": RunIndexer._take_invalid,
     "artifact": RunIndexer._take_artifact,
     "model": RunIndexer._take_model,
     "dataset": RunIndexer._take_dataset,

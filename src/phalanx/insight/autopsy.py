@@ -66,6 +66,7 @@ class FirstFailure(NamedTuple):
         return {
             "attempt": attempt,
             "replica": self.replica,
+            "cause": str(self.end.cause),
             "why": self.why,
             "advice": self.advice,
             "lines": list(self.lines),

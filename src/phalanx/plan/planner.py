@@ -37,8 +37,10 @@ THREADS = "OMP_NUM_THREADS"
 Variables = Mapping[str, Value]
 
 
-def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
-    """The plan of one run. Pure: the same spec gives the same plan.
+def make(
+    spec: Spec, run_id: str, project: str = "default", variables: Mapping[str, str] = MappingProxyType({})
+) -> Plan:
+    """The plan of one run. Pure: the same spec gives the same plan. `variables` are added to those of every replica.
 
     Groups and pipelines are many runs: plan their suggestions and operations instead. Raises SpecErrors if the file
     requests replicas that its framework does not support.
@@ -60,7 +62,8 @@ def make(spec: Spec, run_id: str, project: str = "default") -> Plan:
         notes.append(_note(spec, "environment", "MPI has no master: these resources are not used"))
     if command is None:
         notes.append(_note(spec, "", "nothing to run: `run: {cmd: ...}` is missing"))
-    shared = {**replica_variables.shared(spec, run_id, project, roles, len(members)), **wiring.shared}
+    own = replica_variables.shared(spec, run_id, project, roles, len(members))
+    shared = {**own, **variables, **wiring.shared}
     firsts = {member.role: member for member in reversed(members)}.values()  # roles may have different wiring
     wired = {*shared, *replica_variables.own(members[0]), *(name for first in firsts for name in wiring.own(first))}
     from_build = _own_variables(_variables_of_build(spec), wired, "build.env_vars", spec, notes)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from phalanx.backends.contract import Observation
+from phalanx.backends.local.capacity import Capacity, requested_by
 from phalanx.ends import Cause, End
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
@@ -18,7 +19,6 @@ from phalanx.ingest.replica_rows import replica_record
 from phalanx.insight import autopsy
 from phalanx.insight.autopsy import FirstFailure
 from phalanx.insight.stalls import is_stuck, silent_s
-from phalanx.scheduler.capacity import Capacity, requested_by
 from phalanx.scheduler.executors import Executor
 from phalanx.store import Run, StatusChange, Store
 from phalanx.store.statuses import Status

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -45,15 +45,9 @@ class Ledger:
         if run.id in self.watched:
             return run
         history = self.home.run(run.id).history()
-        last = history[-1] if history else None
-        if last is not None and (last.status, last.attempt, last.reason) != (run.status, run.attempt, run.reason):
-            with self.store.transaction():
-                for change in history:
-                    self.store.record(change)
-            run = self.store.find(run.id)
-            if run.is_done:
-                self.home.forget_environment(run.id)
-                return None
+        run = self.apply_history(run, history)
+        if run.is_done:
+            return None
         try:
             self.watched[run.id] = ActiveRun.read(self.home.run(run.id), history)
         except PlanDamaged as fault:
@@ -66,6 +60,19 @@ class Ledger:
         """Read the history of these runs again: their clients may have continued them."""
         for run_id in run_ids:
             self.watched.pop(run_id, None)
+
+    def apply_history(self, run: Run, history: Sequence[StatusChange]) -> Run:
+        """The run, with the statuses that were not written to the store."""
+        last = history[-1] if history else None
+        if last is None or (last.status, last.attempt, last.reason) == (run.status, run.attempt, run.reason):
+            return run
+        with self.store.transaction():
+            for change in history:
+                self.store.record(change)
+        run = self.store.find(run.id)
+        if run.is_done:
+            self.home.forget_environment(run.id)
+        return run
 
     def attempt_folder(self, run: Run) -> AttemptFolder:
         names = tuple(replica.name for replica in self.watched[run.id].plan.replicas)

@@ -18,6 +18,7 @@ from typing import TypeVar
 from phalanx import run_paths
 from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, Observation
 from phalanx.backends.local import runner
+from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
 from phalanx.ends import Cause
 from phalanx.errors import CallError, SystemFault
 from phalanx.home import attempts
@@ -27,9 +28,9 @@ from phalanx.home.run_tokens import server_environment
 from phalanx.ingest.adoption import adopt_all
 from phalanx.scheduler import active_runs, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
-from phalanx.scheduler.capacity import NOTHING, Capacity, allocate, excess, this_machine
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executor, Executors
+from phalanx.scheduler.group_pass import AT_WORK, GROUP, GroupPass
 from phalanx.scheduler.ledger import Ledger, RunUnreadable
 from phalanx.scheduler.resumes import apply_requests
 from phalanx.scheduler.retry import Action
@@ -45,10 +46,15 @@ PAGE = 20  # queued local runs per pass: a pass must not take longer when thousa
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
 QUEUED = "status:created|resuming|warning"
 STARTED = "status:building|scheduled|starting|running|unknown"
+IS_RUN = f"kind:~{GROUP}"  # a group is a row of its own beside its runs
 IS_LOCAL, IS_ELSEWHERE = f"backend:{'|'.join(LOCAL_BACKENDS)}", f"backend:~{'|'.join(LOCAL_BACKENDS)}"
 UNFINISHED = f"{QUEUED}|{STARTED.partition(':')[2]}"
-OURS = f"{UNFINISHED}, backend:~{OUTSIDE}"  # without runs that are only tracked: no scheduler has to wait for them
 Answer = TypeVar("Answer")
+
+
+def has_work(store: Store) -> bool:
+    """Whether a scheduler has anything to wait for: not runs that are only tracked, nor groups that are paused."""
+    return bool(store.count(f"{UNFINISHED}, {IS_RUN}, backend:~{OUTSIDE}") or store.count(AT_WORK))
 
 
 class Scheduler(Ledger):
@@ -61,12 +67,14 @@ class Scheduler(Ledger):
         self.look_at = float("-inf")
         self.trouble = ""  # the last error, for the log
         self.executors = Executors(home)
+        self.groups = GroupPass(self)
         home.reserve_disk()
         home.tidy()
 
     def close(self) -> None:
         """Close all connections and threads of its engines."""
         self.executors.close()
+        self.groups.close()
 
     def run_pass(self) -> int:
         """Look at all unfinished runs once. Returns their number."""
@@ -74,7 +82,7 @@ class Scheduler(Ledger):
         self._adopt()
         for run_id in self.home.asked_to_stop():
             self._apply_stop(run_id)
-        self.started = self.store.runs(STARTED, sort="created_at", limit=None)
+        self.started = self.store.runs(f"{STARTED}, {IS_RUN}", sort="created_at", limit=None)
         watched = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
         self.executors.poll(watched, self.is_over)
         used = NOTHING
@@ -82,8 +90,9 @@ class Scheduler(Ledger):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
-        waiting, elsewhere = (self.store.count(f"{QUEUED}, {where}") for where in (IS_LOCAL, IS_ELSEWHERE))
-        unfinished = len(self.started) + waiting + elsewhere
+        groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs
+        waiting, elsewhere = (self.store.count(f"{QUEUED}, {IS_RUN}, {where}") for where in (IS_LOCAL, IS_ELSEWHERE))
+        unfinished = len(self.started) + waiting + elsewhere + groups
         for run in _head(self.store, IS_LOCAL, waiting, PAGE):
             taken = self._guarded(lambda run: self._place(run, used), run, None)  # noqa: B023 - called at once
             if taken is None:
@@ -114,16 +123,13 @@ class Scheduler(Ledger):
                 self.home.release_disk()
             return otherwise
 
-    # current state -----------------------------------------------------------------------------------------------
-
     def _adopt(self) -> None:
         """Add rows for run folders without one: their submitter was killed in between."""
         arrived = self.home.arrived()
         self.forget(arrived)
         adopt_all(self.home, self.store, arrived)
         apply_requests(self.home, self.store)
-        now = time.monotonic()
-        changed = self.home.runs.stat().st_mtime_ns
+        now, changed = time.monotonic(), self.home.runs.stat().st_mtime_ns
         # File times are coarse: nothing new has arrived only if the time was the same twice, some time apart.
         if now < self.look_at or self.looked_at == (changed, changed):
             return
@@ -150,6 +156,8 @@ class Scheduler(Ledger):
             if not self.home.run(run_id).path.exists():
                 self.home.forget_stop(run_id)
             return
+        if run.kind == GROUP and not run.is_done:
+            return  # it stops its trials first
         reason = self.home.run(run_id).stop_reason()
         if reason is not None and run.status in (Status.CREATED, Status.RESUMING, Status.WARNING):
             found = self._guarded(self._up_to_date, run, None)
@@ -388,5 +396,5 @@ def _working_folder(home: Home, run: Run) -> Path:
 def _head(store: Store, where: str, waiting: int, page: int) -> list[Run]:
     """The next queued runs. The store sorts by priority, newest first among equals, so this is its end, reversed. Reads
     two pages, for runs that were added since the count."""
-    query, first = f"{QUEUED}, {where}", max(0, waiting - page)
+    query, first = f"{QUEUED}, {IS_RUN}, {where}", max(0, waiting - page)
     return store.runs(query, sort="priority", limit=2 * page, offset=first)[::-1]

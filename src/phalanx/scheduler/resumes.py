@@ -21,7 +21,8 @@ def apply_requests(home: Home, store: Store) -> None:
         with suppress(CallError):  # removed meanwhile
             run = store.find(run_id)
             if run.is_done:
-                _resume(home, store, run, _asked_by(home.run(run_id).path / run_paths.RESUME))
+                by = _asked_by(home.run(run_id).path / run_paths.RESUME)
+                queue_next_attempt(home, store, run, f"resumed by {by}")
         (home.resumes / run_id).unlink(missing_ok=True)
 
 
@@ -32,10 +33,11 @@ def _asked_by(file: Path) -> str:
         return "its user"
 
 
-def _resume(home: Home, store: Store, run: Run, by: str) -> None:
+def queue_next_attempt(home: Home, store: Store, run: Run, reason: str) -> None:
+    """Queue the next attempt of a finished run, with the same outputs."""
     folder = home.run(run.id)
     folder.stop_file.unlink(missing_ok=True)
     number = len(folder.history()) + 1
-    change = StatusChange(run.id, number, run.attempt, Status.RESUMING, f"resumed by {by}", datetime.now(UTC))
+    change = StatusChange(run.id, number, run.attempt, Status.RESUMING, reason[:400], datetime.now(UTC))
     folder.append(change)
     store.record(change)

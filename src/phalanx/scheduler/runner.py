@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from phalanx.errors import SystemFault, is_transient
 from phalanx.home.home import Home
 from phalanx.home.lease import Lease
-from phalanx.scheduler.loop import OURS, Scheduler
+from phalanx.scheduler.loop import Scheduler, has_work
 from phalanx.store import Store
 
 TURN_S = 0.05
@@ -68,7 +68,7 @@ class SchedulerRunner:
         held = self.lease.held
         self.lease.release()
         self.lease.close()
-        if held and self.store.count(OURS):
+        if held and has_work(self.store):
             start_background(self.home)
 
 
@@ -108,7 +108,7 @@ def _serve_until_idle(runner: SchedulerRunner, idle_s: float) -> None:
             continue
         if left is None:
             return
-        if left and store.count(OURS):
+        if left and has_work(store):
             quiet_since = time.monotonic()
         elif time.monotonic() - quiet_since > idle_s:
             runner.release()

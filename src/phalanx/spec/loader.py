@@ -362,10 +362,6 @@ def _search(root: Node, findings: Diagnostics) -> Search | None:
             findings.note(where, f"`{name}` is a distribution, not enumerable by grid search: read as random search")
     if algorithm == "random_search" and "n_experiments" not in settings and any(d.values is None for d in matrix):
         findings.note(where, "running it requires `random_search: {n_experiments: N}`")
-    if algorithm == "bo":
-        unfit = next((item for item in continuous if item.values is None and item.kind != "uniform"), None)
-        if unfit is not None:
-            findings.error(where, f"bo supports only uniform and listed values; `{unfit.name}` is `{unfit.kind}`")
     if len(findings.errors) > before:
         return None
     return Search(
@@ -376,6 +372,11 @@ def _search(root: Node, findings: Diagnostics) -> Search | None:
         n_experiments=settings.get("n_experiments"),
         settings=settings,
         early_stopping=values.get("early_stopping", ()),
+        metric=settings.get("metric") or values.get("metric"),
+        max_failed=values.get("max_failed"),
+        budget=values.get("budget"),
+        warm_start=values.get("warm_start", ()),
+        reuse=values.get("reuse", False),
     )
 
 

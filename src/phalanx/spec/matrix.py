@@ -9,12 +9,14 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from phalanx.spec.model import Dimension, Search, freeze
+from phalanx.spec.model import Search, freeze
 from phalanx.spec.quantities import count, is_finite
 from phalanx.spec.shapes import INVALID
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.tree import Diagnostics, Node
 from phalanx.spec.yaml_reader import describe
+from phalanx.tune.rungs import first_amount
+from phalanx.tune.space import Dimension, typical
 
 MAX_VALUES = 100_000
 HIGHEST_POWER = 700  # of e, within the floating-point range
@@ -237,28 +239,8 @@ def _fault_of(kind: str, numbers: Numbers) -> str | None:
 def first_values(search: Search) -> dict[str, Any]:
     """One point of a search, used to check the templates of a group before anything runs."""
     point: dict[str, Any] = {}
-    if search.algorithm == "hyperband":  # its resource is also a param, which increases from round to round
+    if "resource" in search.settings:  # it is also a param, which increases from round to round
         resource = search.settings["resource"]
-        amount = _first_resource(search.settings["max_iter"], search.settings["eta"])
-        point[resource["name"]] = amount if resource.get("type", "float") == "float" else int(amount)
-    for dimension in search.matrix:
-        if dimension.values:
-            point[dimension.name] = dimension.values[0]
-        else:
-            point[dimension.name] = _typical(dimension)
-    return point
-
-
-def _first_resource(max_iter: int, eta: float) -> float:
-    """What hyperband gives to a run of its first round: `max_iter` divided by `eta` as long as at least 1 is left."""
-    rounds = int(math.log(max_iter) / math.log(eta) + 1e-9)  # 243 by 3 is five rounds, in spite of rounding
-    return max(1.0, max_iter / eta**rounds)
-
-
-def _typical(dimension: Dimension) -> float:
-    """A value of a distribution: its low end, or its centre."""
-    value = next(iter(dimension.arguments.values()))
-    if "log" in dimension.kind:
-        value = math.exp(value)
-    step = dimension.arguments.get("q", 0)
-    return math.floor(value / step) * step if step > 0 else value
+        amount = first_amount(search.settings)
+        point[resource["name"]] = int(amount) if resource.get("type") == "int" else float(amount)
+    return {**point, **{dimension.name: typical(dimension) for dimension in search.matrix}}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from phalanx.errors import Location, Note
 from phalanx.spec.scalars import plain_scalar
+from phalanx.tune.space import Dimension
 
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
@@ -233,20 +234,6 @@ class Variable(NamedTuple):
     options: tuple[Any, ...] | None = None
 
 
-class Dimension(NamedTuple):
-    """One entry of a matrix: a finite list of values, or a distribution."""
-
-    name: str
-    kind: str
-    values: tuple[Any, ...] | None = None
-    weights: tuple[float, ...] | None = None
-    arguments: Mapping[str, float] = EMPTY
-
-    @property
-    def is_distribution(self) -> bool:
-        return self.values is None or self.weights is not None
-
-
 class Search(NamedTuple):
     """How the matrix of a group is searched."""
 
@@ -257,6 +244,11 @@ class Search(NamedTuple):
     n_experiments: int | None = None
     settings: Mapping[str, Any] = EMPTY
     early_stopping: tuple[Mapping[str, Any], ...] = ()
+    metric: Mapping[str, Any] | None = None
+    max_failed: int | None = None
+    budget: Mapping[str, Any] | None = None
+    warm_start: tuple[str, ...] = ()
+    reuse: bool = False
 
     @property
     def size(self) -> int | None:

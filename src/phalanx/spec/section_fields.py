@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from phalanx.path_patterns import pattern_steps
@@ -30,6 +32,12 @@ METRIC = RecordShape(
         "optimization": Field(
             TextShape(choices=("maximize", "minimize")), "Whether higher or lower is better. Default: maximize."
         ),
+        "value": Field(TextShape(choices=("last", "best")), "Which value of a run counts. Default: last."),
+        "step": Field(Number(low=0, whole=True), "Take the value at this step, or the last one before it."),
+        "ranks": Field(
+            TextShape(choices=("first", "mean", "max", "min")),
+            "The value of several ranks: that of the first rank that logs it (the default), or their mean, max or min.",
+        ),
     },
     frozen_map,
     hint="write `metric: {name: loss, optimization: minimize}`",
@@ -56,28 +64,41 @@ def _acquisition(values: dict[str, Any], node: Node, findings: Diagnostics) -> N
         findings.missing(node, wanted, f"the acquisition function `{function}` needs `{wanted}`")
 
 
+_RESOURCE = Field(
+    RecordShape(
+        "resource",
+        {
+            "name": Field(TextShape(), "the param that holds the resource", required=True),
+            "type": Field(TextShape(choices=("int", "float")), "Its type. Default: float."),
+        },
+        frozen_map,
+        hint="write `resource: {name: epochs, type: int}`",
+    ),
+    "what increases from round to round",
+    required=True,
+)
+_MAX_ITER = Field(Number(low=1, whole=True), "the maximum resource of one run", required=True)
+_ETA = Field(Number(low=1, above_low=True), "the reduction factor", required=True)
+_N_TRIALS = Field(Number(low=1, whole=True), "number of experiments to run", required=True)
+_COMPARED = Field(METRIC, "the metric to compare", required=True)
+_OPTIMISED = Field(METRIC, "the metric to optimise", required=True)
+
+
+def _min_iter(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
+    if values.get("min_iter", 1) > values.get("max_iter", math.inf):
+        findings.error(node.get("min_iter") or node, "`min_iter` is above `max_iter`", "write a smaller one")
+
+
 ALGORITHMS: dict[str, RecordShape] = {
     "grid_search": RecordShape("grid_search", {"n_experiments": N_EXPERIMENTS}, frozen_map),
     "random_search": RecordShape("random_search", {"n_experiments": N_EXPERIMENTS}, frozen_map),
     "hyperband": RecordShape(
         "hyperband",
         {
-            "max_iter": Field(Number(low=1, whole=True), "the maximum resource of one run", required=True),
-            "eta": Field(Number(low=1, above_low=True), "the reduction factor", required=True),
-            "resource": Field(
-                RecordShape(
-                    "resource",
-                    {
-                        "name": Field(TextShape(), "the param that holds the resource", required=True),
-                        "type": Field(TextShape(choices=("int", "float")), "Its type. Default: float."),
-                    },
-                    frozen_map,
-                    hint="write `resource: {name: epochs, type: int}`",
-                ),
-                "what increases from round to round",
-                required=True,
-            ),
-            "metric": Field(METRIC, "the metric to compare", required=True),
+            "max_iter": _MAX_ITER,
+            "eta": _ETA,
+            "resource": _RESOURCE,
+            "metric": _COMPARED,
             "resume": Field(Boolean(), "Runs that are kept resume instead of starting over."),
         },
         frozen_map,
@@ -87,7 +108,7 @@ ALGORITHMS: dict[str, RecordShape] = {
         {
             "n_initial_trials": Field(Number(low=1, whole=True), "number of random runs at the start", required=True),
             "n_iterations": Field(Number(low=1, whole=True), "number of suggestions after them", required=True),
-            "metric": Field(METRIC, "the metric to optimise", required=True),
+            "metric": _OPTIMISED,
             "utility_function": Field(
                 RecordShape(
                     "utility_function",
@@ -107,20 +128,79 @@ ALGORITHMS: dict[str, RecordShape] = {
         },
         frozen_map,
     ),
+    "asha": RecordShape(
+        "asha",
+        {
+            "n_experiments": _N_TRIALS,
+            "max_iter": _MAX_ITER,
+            "min_iter": Field(Number(low=0, above_low=True), "The resource of the first rung, at least. Default: 1."),
+            "eta": _ETA,
+            "resource": _RESOURCE,
+            "metric": _COMPARED,
+            "resume": Field(Boolean(), "Runs that go on resume instead of starting over. Default: true."),
+        },
+        frozen_map,
+        _min_iter,
+    ),
+    "tpe": RecordShape(
+        "tpe",
+        {
+            "n_experiments": _N_TRIALS,
+            "n_initial_trials": Field(Number(low=1, whole=True), "Number of random runs at the start. Default: 10."),
+            "metric": _OPTIMISED,
+        },
+        frozen_map,
+    ),
+    "cmaes": RecordShape(
+        "cmaes",
+        {
+            "n_experiments": _N_TRIALS,
+            "population": Field(Number(low=2, whole=True), "Runs of one generation. Default: by the matrix."),
+            "sigma": Field(Number(low=0, above_low=True), "Initial step, as a share of each range. Default: 0.25."),
+            "metric": _OPTIMISED,
+        },
+        frozen_map,
+    ),
+    "pbt": RecordShape(
+        "pbt",
+        {
+            "n_experiments": Field(Number(low=2, whole=True), "number of runs in the population", required=True),
+            "max_iter": _MAX_ITER,
+            "interval": Field(Number(low=0, above_low=True), "the resource between two comparisons", required=True),
+            "resource": _RESOURCE,
+            "metric": _COMPARED,
+            "quantile": Field(
+                Number(low=0, high=0.5, above_low=True), "The share that is replaced by the best. Default: 0.25."
+            ),
+            "resample_probability": Field(Number(low=0, high=1), "Drawn anew instead of changed. Default: 0.25."),
+        },
+        frozen_map,
+    ),
 }
+
+
+def _stops_something(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
+    if node.get("value") is None and "policy" not in values:
+        findings.missing(
+            node, "value", "early_stopping needs `value`, which stops the search, or `policy`, which stops runs"
+        )
+
+
 EARLY_STOPPING = RecordShape(
     "early_stopping",
     {
         "metric": Field(TextShape(), "the metric to watch", required=True),
-        "value": Field(Number(), "the value that stops the search", required=True),
+        "value": Field(Number(), "The value that stops the search."),
         "optimization": Field(TextShape(choices=("maximize", "minimize")), "Default: maximize."),
         "policy": Field(
             RecordShape(
                 "policy",
                 {
                     "kind": Field(TextShape(choices=("median", "average", "truncation")), "the rule", required=True),
-                    "evaluation_interval": Field(Number(low=1, whole=True), "How often the rule is evaluated."),
-                    "percent": Field(Number(low=0, high=100), "For truncation."),
+                    "evaluation_interval": Field(
+                        Number(low=1, whole=True), "Evaluated at every n-th value of the metric. Default: 1."
+                    ),
+                    "percent": Field(Number(low=0, high=100), "For truncation: the share that stops. Default: 50."),
                 },
                 frozen_map,
             ),
@@ -128,6 +208,29 @@ EARLY_STOPPING = RecordShape(
         ),
     },
     frozen_map,
+    _stops_something,
+)
+
+
+def _end_of_budget(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
+    until = values.get("until")
+    try:
+        if until is not None and quantities.seconds(until) is None:
+            datetime.fromisoformat(until)
+    except ValueError:
+        hint = 'write a time such as "2027-01-31 08:00", or a duration such as "8h"'
+        findings.error(node.get("until") or node, f"`{str(until)[:60]}` is no time", hint)
+
+
+BUDGET = RecordShape(
+    "budget",
+    {
+        "core_hours": Field(Number(low=0, above_low=True), "Core-hours of all runs: requested cores times run time."),
+        "gpu_hours": Field(Number(low=0, above_low=True), "GPU-hours of all runs."),
+        "until": Field(TextShape(), 'A time such as `"2027-01-31 08:00"`, or a duration from the start such as `8h`.'),
+    },
+    frozen_map,
+    _end_of_budget,
 )
 HPTUNING = RecordShape(
     "hptuning",
@@ -136,7 +239,14 @@ HPTUNING = RecordShape(
         "concurrency": Field(Number(low=0, whole=True), "Number of concurrent runs. Default: 1."),
         "seed": Field(Number(whole=True), "The random seed."),
         **{name: Field(record, f"Search by {name}.") for name, record in ALGORITHMS.items()},
+        "metric": Field(METRIC, "The metric to rank runs by, for searches that do not compare runs themselves."),
         "early_stopping": Field(ListOf(EARLY_STOPPING), "Conditions that stop the search."),
+        "budget": Field(BUDGET, "Start no more runs when this is used."),
+        "warm_start": Field(
+            ListOf(TextShape(numbers=True)), "Earlier groups, by id or name, whose results the search starts with."
+        ),
+        "reuse": Field(Boolean(), "Don't run points again that a group of `warm_start` ran at the same commit."),
+        "max_failed": Field(Number(low=0, whole=True), "End the group when more runs than this have failed."),
     },
     dict,
     elsewhere={"n_experiments": "write it below `random_search` or `grid_search`"},

@@ -7,22 +7,24 @@ from pathlib import Path
 from typing import Any
 from unicodedata import category
 
-from phalanx import backends
+from phalanx import backends, extras
 from phalanx.backends.contract import NO_OPTIONS, Review
+from phalanx.backends.local.capacity import excess, requested_by, this_machine
 from phalanx.errors import CallError, Location, Note, SpecError, SpecErrors
 from phalanx.home.home import Home
 from phalanx.insight.gpu_history import gpu_remarks, runs_before
 from phalanx.plan import Plan
 from phalanx.plan.document import document
-from phalanx.scheduler.capacity import excess, requested_by, this_machine
 from phalanx.sites.findings import ADVICE, SiteFinding
 from phalanx.sites.request import resources_path
 from phalanx.spec import Kind, Spec
+from phalanx.spec.model import Search
 from phalanx.spec.tree import Node
 from phalanx.store import Store
 from phalanx.stored_plan import decode_plan
 from phalanx.submission.availability import require_engine
 from phalanx.submission.model import Notify, Remark, RemarkKind, Submission
+from phalanx.tune.decision import packages
 
 ALL_PROJECTS = "*"
 LARGEST_PRIORITY = 1_000_000
@@ -70,14 +72,24 @@ def check_text(field: str, text: str, *categories: str) -> None:
 def check_runnable(home: Path, submission: Submission) -> None:
     """Check that the submission can run, and that its engine accepts jobs now. CallError."""
     loaded, backend = submission.spec, submission.backend
-    if loaded.kind in (Kind.GROUP, Kind.PIPELINE):
-        raise CallError(f"`run` cannot start a {loaded.kind} yet; `phalanx plan` shows its first run")
+    if loaded.kind is Kind.PIPELINE:
+        raise CallError("`run` cannot start a pipeline yet; `phalanx plan` shows its runs")
     if not submission.is_local and backend not in backends.names():
         known = ", ".join(backends.names())
         raise CallError(f"runs cannot start on `{backend}`: --on accepts {known}")
     if loaded.command is None and loaded.kind in (Kind.EXPERIMENT, Kind.JOB):
         raise CallError("nothing to run: the file has no `run: {cmd: ...}`")
     require_engine(home, backend, submission.environment, submission.cluster)
+
+
+def check_search(search: Search) -> None:
+    """Check that a search can run here. CallError."""
+    if search.algorithm == "random_search" and search.size is None:
+        raise CallError("the matrix has no end: write `random_search: {n_experiments: N}`")
+    for package in packages(search.algorithm):
+        if not extras.is_installed(package):
+            fault = ModuleNotFoundError(f"No module named {package!r}", name=package)
+            raise extras.missing("search", f"the search `{search.algorithm}`", fault)
 
 
 def check_capacity(made: Plan, notify: Notify, *, strict: bool) -> None:

@@ -16,6 +16,9 @@ from phalanx.spec import Spec
 from phalanx.spec.tree import Node
 from phalanx.store import Run
 
+GROUP_ID, TRIAL = "PHALANX_GROUP_ID", "PHALANX_TRIAL"
+TRIAL_RUNG, TRIAL_RESOURCE = "PHALANX_TRIAL_RUNG", "PHALANX_TRIAL_RESOURCE"
+
 
 @dataclass(frozen=True, slots=True)
 class CodeSource:
@@ -48,6 +51,22 @@ class Origin:
     outputs: Path | None = None  # the clone starts with a copy of them
 
 
+@dataclass(frozen=True, slots=True)
+class TrialPlace:
+    """The place of a run in its group. A rung is a round of a search that gives more of a resource to fewer trials."""
+
+    group: str
+    number: int
+    rung: int = 0
+    resource: float | None = None  # of this rung
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables that tell the program its place."""
+        found = {GROUP_ID: self.group, TRIAL: str(self.number), TRIAL_RUNG: str(self.rung)}
+        return found if self.resource is None else {**found, TRIAL_RESOURCE: str(self.resource)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """A request for a run, before any check."""
@@ -73,6 +92,7 @@ class Submission:
     may_install: bool = True  # False in a server: a request cannot wait while packages are installed
     prepared: PreparedEnvironment | None = None  # None: created from `environment` and the file
     origin: Origin | None = None
+    trial: TrialPlace | None = None
 
     @property
     def backend(self) -> str:

@@ -9,7 +9,18 @@ from phalanx.artifacts.objects import Objects
 from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.registry.registry import Registry
-from phalanx.store import Run, Store
+from phalanx.spec import Kind
+from phalanx.store import Run, Store, quoted
+
+
+def with_trials(store: Store, runs: Sequence[Run]) -> list[Run]:
+    """The runs, and before each group its trials."""
+    found: dict[str, Run] = {}
+    for run in runs:
+        if run.kind == Kind.GROUP:
+            found |= {trial.id: trial for trial in store.runs(f"group:{quoted(run.id)}", limit=None)}
+        found[run.id] = run
+    return list(found.values())
 
 
 def require_finished(runs: Sequence[Run]) -> None:
@@ -20,7 +31,8 @@ def require_finished(runs: Sequence[Run]) -> None:
 
 
 def remove(home: Home, store: Store, runs: Sequence[Run]) -> None:
-    """Raises CallError, and removes nothing, if one of the runs is still active."""
+    """Remove runs, and groups with their trials. Raises CallError, and removes nothing, if one is still active."""
+    runs = with_trials(store, runs)
     require_finished(runs)
     for run in runs:
         folder = home.run(run.id).path

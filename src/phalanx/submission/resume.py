@@ -10,8 +10,11 @@ from phalanx import run_paths
 from phalanx.artifacts.downloads import restore
 from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError
+from phalanx.home.group_folder import GroupFolder
 from phalanx.home.home import Home
+from phalanx.spec import Kind
 from phalanx.store import Run
+from phalanx.store.statuses import Status
 from phalanx.submission.availability import require_engine_of
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
@@ -38,6 +41,15 @@ def request_resume(home: Home, run: Run, environment: Mapping[str, str], by: str
     """Request the next attempt from the scheduler. Raises CallError if the run is still active, its working folder is
     gone, or it cannot be submitted from this machine."""
     require_managed(run)
+    if run.kind == Kind.GROUP:
+        GroupFolder(home.run(run.id).path).ask("rerun")  # trials that failed or were stopped
+        if run.status == Status.WARNING:
+            return  # it was only paused
+    queue_resume(home, run, environment, by)
+
+
+def queue_resume(home: Home, run: Run, environment: Mapping[str, str], by: str = "its user") -> None:
+    """Request that a finished run or group goes on. Raises CallError."""
     if not run.is_done:
         raise CallError(f"run {run.id} is still active: its status is {run.status}")
     require_working(home, run)

@@ -25,7 +25,8 @@ from phalanx.ingest.adoption import add_to_store
 from phalanx.placeholders import is_safe
 from phalanx.plan import Plan
 from phalanx.plan.document import document
-from phalanx.spec.model import thaw
+from phalanx.spec.groups import first_suggestion
+from phalanx.spec.model import Kind, thaw
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
@@ -53,10 +54,12 @@ def prepare(home: Home, submission: Submission, notify: Notify) -> PreparedRun:
     Raises SpecErrors, CallError."""
     if submission.origin is None:  # a program may have renamed its run since
         checks.check_fields(submission)
+    asked = submission
+    if submission.spec.search is not None:  # every trial passes the same checks, except those of its values
+        checks.check_search(submission.spec.search)
+        submission = replace(submission, spec=first_suggestion(submission.spec))
     checks.check_runnable(home.path, submission)
-    made = plan.make(submission.spec, new_id(), submission.project)
-    if submission.timeout_s is not None:
-        made = replace(made, timeout_s=submission.timeout_s)
+    made = make_plan(submission, new_id())
     for note in (*submission.spec.notes, *made.notes):
         notify(Remark(RemarkKind.NOTE, note))
     if submission.is_local:
@@ -65,15 +68,23 @@ def prepare(home: Home, submission: Submission, notify: Notify) -> PreparedRun:
             notify(Remark(RemarkKind.NOTE, line))
     elif not submission.is_unchecked:
         checks.check_backend(home.path, submission, made, notify)
-    job = _job(home, submission, made)
+    job = render(home, submission, made, target_of(home, submission, made))
     environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", notify)
-    return PreparedRun(submission, _run(submission, made), made, job, environment)
+    return PreparedRun(asked, run_of(asked, made, _commit(asked.code)), made, job, environment)
 
 
-def create(home: Home, store: Store, prepared: PreparedRun) -> Run:
-    """Write the run's folder, then its row. Raises CallError if the folder cannot be written."""
+def make_plan(submission: Submission, run_id: str) -> Plan:
+    """Raises SpecErrors."""
+    variables = submission.trial.variables if submission.trial is not None else {}
+    made = plan.make(submission.spec, run_id, submission.project, variables)
+    return made if submission.timeout_s is None else replace(made, timeout_s=submission.timeout_s)
+
+
+def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None = None) -> Run:
+    """Write the folder of the run or group, then its row; `outputs` are copied into it. Raises CallError if the folder
+    cannot be written."""
     submission, run, job = prepared.submission, prepared.run, prepared.job
-    code, outputs = _code(submission), None
+    code, is_group = _code(submission), submission.spec.kind is Kind.GROUP
     if submission.origin is not None and submission.origin.outputs is not None:
         outputs = submission.origin.outputs
         restore(home, submission.origin.run_id)
@@ -83,9 +94,12 @@ def create(home: Home, store: Store, prepared: PreparedRun) -> Run:
             code.put(folder / run_paths.CODE)
         if outputs is not None and outputs.is_dir():
             shutil.copytree(outputs, folder / run_paths.OUTPUTS, symlinks=True)
-        if submission.is_local:
+        if is_group and prepared.environment.archive is not None:
+            (folder / run_paths.JOB).mkdir(mode=0o700)
+            os.link(prepared.environment.archive, folder / run_paths.JOB / run_paths.VIRTUALENV_ARCHIVE)
+        if submission.is_local and submission.trial is None:
             pack(home.agents)  # now, so that a full disk rejects the run instead of leaving it without an agent
-        elif job is not None and job.carries_agent:
+        if job is not None and job.carries_agent and not is_group:
             _carry(folder, home, prepared.environment)
 
     own_code = home.run(run.id).path / run_paths.CODE
@@ -97,16 +111,23 @@ def create(home: Home, store: Store, prepared: PreparedRun) -> Run:
     }
     if code.folder is None:
         source["git"] = code.git
-    files = {
-        run_paths.SPEC: to_yaml(modern_document(submission.spec)).encode(),
-        run_paths.PLAN: json.dumps(document(prepared.plan)).encode(),
-        run_paths.SUBMITTED: json.dumps(source).encode(),
-    }
-    if job is not None:
-        files |= {name: text.encode() for name, text in job.files.items()}
+    files = {run_paths.SUBMITTED: json.dumps(source).encode(), **files_of(prepared)}
     folder = home.add(run, files, prepared.environment.variables, fill)
     add_to_store(store, folder, run)
     return run
+
+
+def files_of(prepared: PreparedRun) -> dict[str, bytes]:
+    """The spec, and the job and plan for the run's backend, in the order to write them. A group has what its trials are
+    made from instead of a plan."""
+    submission = prepared.submission
+    files = {run_paths.SPEC: to_yaml(modern_document(submission.spec)).encode()}
+    if submission.spec.kind is Kind.GROUP:
+        settings = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
+        return {**files, run_paths.GROUP: json.dumps(settings).encode()}
+    job = {name: text.encode() for name, text in prepared.job.files.items()} if prepared.job is not None else {}
+    made = job.pop(run_paths.PLAN, None) or json.dumps(document(prepared.plan)).encode()
+    return {**files, **job, run_paths.PLAN: made}
 
 
 def _code(submission: Submission) -> CodeSource:
@@ -133,13 +154,15 @@ def _carry(folder: Path, home: Home, environment: PreparedEnvironment) -> None:
         (job / run_paths.KEEP_VIRTUALENV).touch(mode=0o600)
 
 
-def _run(submission: Submission, made: Plan) -> Run:
+def run_of(submission: Submission, made: Plan, commit: str | None) -> Run:
+    """The record of a new run or group."""
     now = datetime.now(UTC)
-    loaded, origin = submission.spec, submission.origin
+    loaded, origin, trial = submission.spec, submission.origin, submission.trial
+    varied = {dimension.name for dimension in loaded.search.matrix} if loaded.search is not None else ()
     return Run(
         id=made.run_id,
         project=submission.project,
-        kind=made.kind,
+        kind=str(loaded.kind),
         name=submission.name or loaded.name,
         description=submission.description or loaded.description,
         framework=loaded.framework,
@@ -155,10 +178,10 @@ def _run(submission: Submission, made: Plan) -> Run:
         finished_at=None,
         original=origin.run_id if origin is not None else None,
         cloning=origin.cloning if origin is not None else None,
-        group=None,
-        commit=_commit(submission.code),
+        group=trial.group if trial is not None else None,
+        commit=commit,
         tags=tuple(dict.fromkeys([*loaded.tags, *submission.tags])),
-        params=thaw(loaded.params),
+        params={name: value for name, value in thaw(loaded.params).items() if name not in varied},
         summary={},
     )
 
@@ -169,7 +192,14 @@ def _commit(code: CodeSource) -> str | None:
     return (git(code.folder, "rev-parse", "HEAD") or "").strip() or None
 
 
-def _job(home: Home, submission: Submission, made: Plan) -> Job | None:
+def target_of(home: Home, submission: Submission, made: Plan) -> Any:
+    """Where the jobs of a submission go; may ask the cluster. Raises CallError, SystemFault."""
+    if submission.is_local:
+        return None
+    return backends.find(submission.backend).target(home.path, made, options=submission.cluster, ask=True)
+
+
+def render(home: Home, submission: Submission, made: Plan, target: Any) -> Job | None:
     """The job for the run's backend; None for this machine, which runs the plan itself. Raises CallError."""
     if submission.is_local:
         return None
@@ -179,5 +209,4 @@ def _job(home: Home, submission: Submission, made: Plan) -> Job | None:
             f"the home {str(home.path)!r} has quotes or other characters that cannot be passed to {backend}: "
             "set PHALANX_HOME to another path"
         )
-    found = backends.find(backend)
-    return found.render(made, found.target(home.path, made, options=submission.cluster, ask=True))
+    return backends.find(backend).render(made, target)

@@ -24,8 +24,8 @@ from phalanx.tracking.writer_identity import WriterIdentity, this_writer
 
 __all__ = [
     "TrackedRun", "alert", "artifact", "artifacts", "audio", "current", "dataset", "describe", "figure", "finish",
-    "histogram", "image", "labels", "log", "log_image", "model", "on_checkpoint", "params", "points", "progress",
-    "start", "table", "tags", "text", "track", "video",
+    "histogram", "image", "invalid", "labels", "log", "log_image", "model", "on_checkpoint", "params", "points",
+    "progress", "start", "table", "tags", "text", "track", "video",
 ]  # fmt: skip
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -217,6 +217,7 @@ tags = _forward("tags")
 labels = _forward("labels")
 describe = _forward("describe")
 progress = _forward("progress")
+invalid = _forward("invalid")
 artifact = _forward("artifact")
 artifacts = _forward("artifacts")
 model = _forward("model")

@@ -6,6 +6,7 @@ the scheduler adopts and watches it like any other. Standard library only, Pytho
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -40,7 +41,16 @@ class Description(NamedTuple):
 
 
 def new_id() -> str:
-    return "".join(_ALPHABET[byte % 32] for byte in os.urandom(10))
+    return _id_from(os.urandom(10))
+
+
+def derived_id(*parts: object) -> str:
+    """An id of the same form that is always the same for the same parts."""
+    return _id_from(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:10])
+
+
+def _id_from(data: bytes) -> str:
+    return "".join(_ALPHABET[byte % 32] for byte in data)
 
 
 def valid_id(text: str) -> str:

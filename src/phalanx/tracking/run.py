@@ -161,6 +161,11 @@ class TrackedRun(Media):
             self._progress_at = time.time()
             self.note("progress", note)
 
+    def invalid(self, why: Any = "") -> None:
+        """Say that the params cannot work together. A search then leaves this point out and tries another one. It does
+        not end the program: exit afterwards."""
+        self.note("invalid", lambda: {"why": conversion.short_text(str(why))})
+
     def artifact(self, path: Any, name: str | None = None, type: str = "file") -> None:  # noqa: A002 - people's word for it
         """Keep a copy of a file, or of a folder."""
 

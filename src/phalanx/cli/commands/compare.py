@@ -30,10 +30,13 @@ WIDEST = 24  # characters of a value in the table
 def command(runs: tuple[str, ...], query: str | None, sort: str, limit: int, everything: bool, as_json: bool) -> None:
     """Compare params and metrics of runs side by side; those that differ come first.
 
-    RUN is an id, a name (the newest run of that name), or the first characters of an id.
+    RUN is an id, a name (the newest run of that name), or the first characters of an id. A group stands for its best
+    runs.
     """
     with open_workspace(quiet=as_json) as workspace:
-        chosen = [find_run(workspace, run) for run in runs]
+        chosen = []
+        for found in [find_run(workspace, run) for run in runs]:
+            chosen += _trials(workspace.rows, found, limit) if found.kind == "group" else [found]
         if query is not None:
             chosen += workspace.rows.runs(query, sort, limit)
         chosen = list({run.id: run for run in chosen}.values())
@@ -44,6 +47,13 @@ def command(runs: tuple[str, ...], query: str | None, sort: str, limit: int, eve
         print_json({"ok": True, "runs": [_about(run) for run in chosen], "rows": rows})
         return
     _print(chosen, rows, everything=everything)
+
+
+def _trials(rows: RunQueries, group: Run, limit: int) -> list[Run]:
+    """The best runs of a group by its metric; without a metric the first ones."""
+    metric = (rows.facts(group.id).get("search") or {}).get("metric")
+    sort = f"{'-' if metric['maximize'] else ''}metric.{metric['name']}" if metric else "created_at"
+    return rows.runs(f"group:{group.id}", sort, limit)
 
 
 def _about(run: Run) -> dict[str, Any]:

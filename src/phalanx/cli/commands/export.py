@@ -54,7 +54,7 @@ def command(
 
     The format `files` writes one folder per run: run.json, params.json, metrics/*.csv, events.jsonl, logs and
     artifacts. It leaves out environment variables, and `phalanx import` can read it. The other formats write one table
-    of all runs and one of all points.
+    of all runs and one of all points. A group is exported as its runs.
     """
     from phalanx.exchange.exporter import target_folder
     from phalanx.scheduler.runner import schedule_once
@@ -75,15 +75,18 @@ def command(
 
 
 def _chosen(store: Store, names: Sequence[str], project: str | None, query: str) -> list[Run]:
-    """Raises CallError."""
+    """The selected runs; for a group its trials. Raises CallError."""
+    from phalanx.submission.removal import with_trials
+
     if bool(names) == bool(project or query):
         raise CallError("name runs, or select them with --project or -q, but not both")
     if not names:
         found = store.runs(query, sort="created_at", limit=None, project=project)
         if not found:
             raise CallError("no matching runs: try the same --project and -q with `phalanx ps`")
-        return found
-    return list({run.id: run for run in map(store.find, names)}.values())
+    else:
+        found = [store.find(name) for name in names]
+    return [run for run in with_trials(store, found) if run.kind != "group"]
 
 
 def _write(

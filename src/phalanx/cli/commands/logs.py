@@ -62,6 +62,8 @@ def command(
         raise CallError("--errors and --follow cannot be combined")
     with open_workspace(quiet=as_json) as workspace:
         found = find_run(workspace, run)
+        if found.kind == "group":
+            raise CallError(f"a group has no logs: its runs do, which `phalanx ps -q group:{found.id}` lists")
         sources = _chosen(workspace.logs.sources(found), names, roles, ranks)
         _refuse_attempt(found, attempt)
         if errors:

@@ -123,7 +123,9 @@ def _as_json(loaded: Spec, made: Plan | None, job: Job | None, folder: str | Non
         answer |= PlanView(made).as_json()
     answer["kind"] = str(loaded.kind)
     if loaded.search is not None:
-        answer["search"] = search_view(loaded)
+        from phalanx.cli.render.search_cost import cost_of
+
+        answer["search"] = {**search_view(loaded), "cost": cost_of(loaded.search)}
     if loaded.pipeline is not None:
         answer["ops"] = [_op_json(op) for op in loaded.pipeline.ops]
     if job is not None:
@@ -181,7 +183,12 @@ def _lines(loaded: Spec, made: Plan | None, replica: str | None) -> Iterator[str
         return
     assert made is not None
     if loaded.search is not None:
-        yield f"group: {loaded.search.algorithm}; its first suggestion would run as:"
+        from phalanx.cli.render.search_cost import cost_lines
+
+        yield click.style(f"group: {loaded.search.algorithm}", bold=True)
+        yield from cost_lines(loaded, made)
+        yield ""
+        yield "its first suggestion runs as:"
     yield from _one_replica(made, replica) if replica else _plan_lines(made)
 
 

@@ -16,7 +16,7 @@ from phalanx.cli.workspace.base import find_run, open_workspace
 @click.option("-y", "--yes", is_flag=True, help="Don't ask for confirmation.")
 @json_option
 def command(runs: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Delete finished runs with their logs, outputs and all other data."""
+    """Delete finished runs with their logs, outputs and all other data; a group with all its runs."""
     from phalanx.submission.removal import require_finished
 
     with open_workspace(quiet=as_json) as workspace:

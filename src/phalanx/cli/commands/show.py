@@ -18,6 +18,7 @@ from phalanx.naming import PARENT
 
 if TYPE_CHECKING:
     from phalanx.insight.stragglers import RunProgress
+    from phalanx.store import Run
 
 
 MOST_ALERTS = 5  # the newest; `phalanx events` has all
@@ -70,13 +71,21 @@ def command(run: str, as_json: bool) -> None:
         click.echo(f"  {name:<10} {text}")
     print_lines([f"  {line}" for line in left_lines(facts.get("files"))])
     click.echo("")
-    print_lines(replica_table(replicas))
+    print_lines(_trial_lines(found, facts) if found.kind == "group" else replica_table(replicas))
     click.echo("")
     print_lines(failure_lines(facts, found.attempt) if found.status == "failed" else ())
     for line in metrics:
         click.echo(line)
     for change in statuses:
         click.echo(f"  {change.at.astimezone():%H:%M:%S}  {change.status:<10} {printable(change.reason)}")
+
+
+def _trial_lines(group: Run, facts: dict[str, Any]) -> list[str]:
+    from phalanx.cli.group_watch import progress_line
+
+    search = facts.get("search")
+    progress = [progress_line(group, search)] if search else []
+    return [*progress, f"`phalanx group trials {group.id}` lists its runs"]
 
 
 def fact_lines(facts: dict[str, Any], *, is_done: bool) -> list[str]:

@@ -14,8 +14,8 @@ from phalanx.cli.render.output import print_json, printable, table
 from phalanx.cli.workspace.base import open_workspace
 
 if TYPE_CHECKING:
+    from phalanx.backends.local.capacity import Capacity
     from phalanx.cli.workspace.activity import ActivitySnapshot, ReplicaActivity, RunActivity
-    from phalanx.scheduler.capacity import Capacity
     from phalanx.store import ReplicaRecord
 
 REDRAW_THERE_S = 3.0  # slower, because each replica on a server takes one request

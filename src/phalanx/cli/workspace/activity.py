@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from phalanx import run_paths
 
 if TYPE_CHECKING:
+    from phalanx.backends.local.capacity import Capacity
     from phalanx.client import Client
     from phalanx.home.home import Home
-    from phalanx.scheduler.capacity import Capacity
     from phalanx.store import ReplicaRecord, Run, Store
 
 QUEUED = ("created", "resuming", "warning")
@@ -48,7 +48,7 @@ class ActivitySnapshot(NamedTuple):
 
 
 def home_activity(home: Home, store: Store) -> ActivitySnapshot:
-    from phalanx.scheduler.capacity import NOTHING, this_machine
+    from phalanx.backends.local.capacity import NOTHING, this_machine
 
     runs, asked, waiting = [], NOTHING, 0
     for run in store.active():
@@ -64,7 +64,7 @@ def home_activity(home: Home, store: Store) -> ActivitySnapshot:
 def _asked(home: Home, run: Run) -> Capacity:
     """The resources that a run requests of this machine; none for a run on a cluster."""
     from phalanx.backends.contract import LOCAL_BACKENDS
-    from phalanx.scheduler.capacity import NOTHING, requested_by
+    from phalanx.backends.local.capacity import NOTHING, requested_by
     from phalanx.stored_plan import PlanDamaged, read_plan
 
     if run.backend not in LOCAL_BACKENDS:
@@ -91,8 +91,8 @@ def _use_of(home: Home, replica: ReplicaRecord) -> ReplicaActivity | None:
 def server_activity(client: Client) -> ActivitySnapshot:
     """The same for a server. Only the first runs and replicas are examined, because each takes one request."""
     from phalanx.backends.contract import LOCAL_BACKENDS
+    from phalanx.backends.local.capacity import NOTHING, Capacity
     from phalanx.client.rows import run_of
-    from phalanx.scheduler.capacity import NOTHING, Capacity
 
     machine = client.machine()
     room = Capacity(float(machine["cpus"]), float(machine["memory_mib"]), len(machine["gpus"]))

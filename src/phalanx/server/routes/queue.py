@@ -12,9 +12,9 @@ from fastapi import APIRouter, Request
 
 from phalanx import __version__
 from phalanx.backends.contract import LOCAL_BACKENDS
+from phalanx.backends.local.capacity import NOTHING, Capacity, excess, requested_by, this_machine
 from phalanx.home.home import Home
 from phalanx.locks import take
-from phalanx.scheduler.capacity import NOTHING, Capacity, excess, requested_by, this_machine
 from phalanx.server.auth.identities import Role
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.response_cache import CachedResponse

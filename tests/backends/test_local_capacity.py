@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.scheduler.capacity import NOTHING, Capacity, allocate, excess, requested_by, this_machine
+from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, requested_by, this_machine
 from phalanx.stored_plan import StoredPlan, decode_plan
 
 

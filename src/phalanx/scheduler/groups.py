@@ -1,0 +1,437 @@
+"""Groups in the scheduler's loop: takes in what happened to trials, asks the search, and carries out its decisions.
+
+Every event and every decision is in the group's journal before anything follows from it. After a crash the next
+scheduler reads the journal, carries out what is missing, and never asks the search for a recorded decision again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from phalanx import run_paths
+from phalanx.atomic_files import write_atomic
+from phalanx.ends import Cause
+from phalanx.errors import CallError, SpecErrors
+from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
+from phalanx.home.home import Home
+from phalanx.ingest.adoption import adopt_all
+from phalanx.insight.trial_metric import value_of
+from phalanx.scheduler.group_state import (
+    CONCURRENCY,
+    CONTINUED,
+    EARLIER,
+    PAUSED,
+    RETRIED,
+    GroupState,
+    Leg,
+    decision_record,
+    event_record,
+)
+from phalanx.scheduler.ledger import Ledger
+from phalanx.scheduler.resumes import queue_next_attempt
+from phalanx.scheduler.search_budget import SearchBudget, used_by
+from phalanx.scheduler.search_process import SearchProcess
+from phalanx.scheduler.warm_start import earlier_trials
+from phalanx.scheduler.watched_metrics import WatchedMetrics
+from phalanx.spec.groups import search_settings
+from phalanx.store import Run, Store
+from phalanx.store.statuses import Status
+from phalanx.stored_plan import read_plan
+from phalanx.submission.model import TrialPlace
+from phalanx.submission.trials import TrialFactory, planned_rung, replace_outputs
+from phalanx.tune.history import FAILED, INVALID, REPORTED, STOPPED
+from phalanx.tune.model import (
+    Added,
+    Changed,
+    Failed,
+    Finish,
+    Invalid,
+    Promote,
+    Reported,
+    Rerun,
+    SearchAction,
+    Stopped,
+    entry_as_json,
+)
+from phalanx.tune.suggestions import SuggestionFault
+
+MEASURE_S = 0.5  # how often to read the metrics that early stopping watches
+AGAIN_S = 5.0  # pause after an error of a group
+MOST_RETRIES = 3  # of a trial at one rung whose node or agent was lost
+ALIKE = 3  # so many first trials that fail for the same cause pause the group
+INFRASTRUCTURE = frozenset([Cause.LOST, Cause.MEETING])
+_NUMBERS = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
+
+
+class RunningGroups:
+    """All unfinished groups of a home. What it keeps in memory can be read again from their folders."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.active: dict[str, ActiveGroup] = {}
+        self.again_at: dict[str, float] = {}
+
+    def reconcile(self, group: Run) -> None:
+        """Take the next step of a group. Raises OSError, SystemFault; it is then tried again later."""
+        if time.monotonic() < self.again_at.get(group.id, 0.0):
+            return
+        try:
+            active = self.active.get(group.id)
+            if active is None:
+                group = self.ledger.apply_history(group, self.ledger.home.run(group.id).history())
+                if group.is_done:
+                    return
+                active = self.active[group.id] = ActiveGroup(self.ledger, group)
+            active.step(group)
+        except (CallError, SpecErrors) as fault:
+            self._fail(group, str(fault))
+        except BaseException:
+            self.forget(group.id)
+            self.again_at[group.id] = time.monotonic() + AGAIN_S
+            raise
+        else:
+            if active.is_over:
+                self.forget(group.id)
+
+    def forget(self, group_id: str) -> None:
+        active = self.active.pop(group_id, None)
+        if active is not None:
+            active.close()
+
+    def close(self) -> None:
+        for group_id in list(self.active):
+            self.forget(group_id)
+
+    def _fail(self, group: Run, why: str) -> None:
+        """Its folder cannot be used: stop its trials, then end it."""
+        self.forget(group.id)
+        left = self.ledger.store.runs(f"group:{group.id}, {UNFINISHED}", limit=None)
+        for run in left:
+            self.ledger.home.run(run.id).ask_to_stop("its group failed")
+        if not left:
+            self.ledger.finish(group, Status.FAILED, why)
+
+
+UNFINISHED = "status:created|resuming|warning|building|scheduled|starting|running|unknown"
+
+
+class ActiveGroup:
+    """An unfinished group. Raises CallError and SpecErrors if its folder is damaged."""
+
+    def __init__(self, ledger: Ledger, group: Run) -> None:
+        self.ledger = ledger
+        self.home: Home = ledger.home
+        self.store: Store = ledger.store
+        self.id = group.id
+        self.folder = GroupFolder(self.home.run(group.id).path)
+        self.factory = TrialFactory(self.home, group)
+        self.settings = search_settings(self.factory.search, group.id)
+        self.budget = SearchBudget.of(self.factory.search.budget, group.created_at)
+        self.journal = SearchJournal(self.folder.journal_file)
+        self.state = GroupState(self.settings.metric, self.factory.search.concurrency, self.journal.read())
+        self.started = {leg.trial for leg in self.state.legs.values() if self._is_carried_out(leg)}
+        self.search = SearchProcess(self.folder, self.settings)
+        self.metrics = WatchedMetrics(self.home, self.store, self.settings)
+        self.measure_at = 0.0
+        self.shown: Mapping[str, Any] | None = None
+        self.is_over = False
+
+    def close(self) -> None:
+        self.journal.close()
+        self.search.close()
+
+    def _is_carried_out(self, leg: Leg) -> bool:
+        """Whether its run has begun this attempt. The store may lag behind: it would take the end of the attempt before
+        for that of this one."""
+        run_id = trial_id(self.id, leg.trial)
+        folder = self.home.run(run_id)
+        history = folder.history()
+        if not history:
+            return False
+        if self.store.status_of(run_id) is None:
+            adopt_all(self.home, self.store, [run_id])
+        self.ledger.apply_history(self.store.find(run_id), history)
+        return len(history) > leg.after and planned_rung(folder.path) in (leg.rung, None)
+
+    # one step ----------------------------------------------------------------------------------------------------
+
+    def step(self, group: Run) -> None:
+        if not self.state.seq and self.factory.search.warm_start:
+            self._record(self._earlier(group))
+        for name, asked in self.folder.requests():
+            self._take(name, asked)
+        self._record(self._ended())
+        self._record(self._arrived())
+        self._warn()
+        stop = self.folder.stop_reason()
+        finish = self.state.history.finish
+        if stop is None and finish is None and self.state.paused is None:
+            self._decide()
+            finish = self.state.history.finish
+        if stop is not None or (finish is not None and finish.outcome != "done"):
+            self._stop_trials(stop or (finish.why if finish is not None else ""))
+        else:
+            self._carry_out()
+        self._show(group)
+        if not self.state.legs and (stop is not None or finish is not None):
+            self._conclude(group, stop)
+
+    def _record(self, contents: Iterator[dict[str, Any]]) -> None:
+        """Append to the journal, then fold."""
+        for record in self.journal.append(contents):
+            number = record.get("trial", -1)
+            before = self.state.legs.get(number)
+            self.state.fold(record)
+            if self.state.legs.get(number) != before:
+                self.started.discard(number)  # it has ended, or has a new leg
+
+    # what happened -----------------------------------------------------------------------------------------------
+
+    def _take(self, name: str, asked: Mapping[str, Any]) -> None:
+        """Record what a user asked for. Invalid requests are dropped: the command that made them has checked them."""
+        if name not in self.state.taken:
+            if asked.get("what") == "rerun":
+                self._record(self._reruns())  # repeated after a crash, it finds those that are left
+            content = _request(asked)
+            self._record(iter([] if content is None else [{**content, "request": name}]))
+        self.folder.forget_request(name)
+
+    def _earlier(self, group: Run) -> Iterator[dict[str, Any]]:
+        """The results of earlier groups: one record, so that all of them are there or none."""
+        measure, names = self.factory.measure, self.factory.search.warm_start
+        if measure is not None:
+            found = earlier_trials(self.ledger, group, names, self.settings.dimensions, measure)
+            yield {"what": EARLIER, "trials": [{"trial": number, **one} for number, one in enumerate(found)]}
+
+    def _reruns(self) -> Iterator[dict[str, Any]]:
+        """Trials that failed, or that a user stopped, run again. A stop of the search has a cause."""
+        for trial in self.state.history.trials:
+            if trial.state == FAILED or (trial.state == STOPPED and not trial.cause):
+                after = len(self._trial_folder(trial.number).history())
+                yield event_record(Rerun(trial.number, "the group was resumed"), after=after)
+
+    def _trial_folder(self, number: int) -> Any:
+        return self.home.run(trial_id(self.id, number))
+
+    def _ended(self) -> Iterator[dict[str, Any]]:
+        """The ends of trials."""
+        numbers = {trial_id(self.id, number): number for number in self.started}
+        seen = {stamp.id: stamp for stamp in self.store.seen_of(numbers)}
+        for run_id, number in numbers.items():
+            if run_id not in seen:
+                if self.home.run(run_id).path.exists():
+                    adopt_all(self.home, self.store, [run_id])
+                else:
+                    yield event_record(Stopped(number, self.state.legs[number].rung), why="its run was removed")
+            elif seen[run_id].status in _DONE:
+                run = self.store.find(run_id)
+                *measured, end = self._end_of(run, self.state.legs[number])
+                yield from measured
+                yield {**end, **self._used_by(run)}
+
+    def _end_of(self, run: Run, leg: Leg) -> Iterator[dict[str, Any]]:
+        facts = self.store.facts(run.id)
+        invalid = facts.get("invalid")
+        if isinstance(invalid, dict) and invalid.get("attempt") == run.attempt:
+            yield event_record(Invalid(leg.trial, str(invalid.get("why", ""))))
+            return
+        if self.settings.watched:
+            yield from map(event_record, self.metrics.news(run.id, leg.trial))
+        measure = self.factory.measure
+        value = None
+        if measure is not None:
+            value = value_of(self.home.run(run.id).path, self.store.summaries(run.id), measure)
+        if run.status == Status.SUCCEEDED:
+            yield event_record(Reported(leg.trial, leg.rung, value))
+        elif run.status == Status.FAILED:
+            failure = facts.get("failure") or {}
+            tried = self.state.retries[leg.trial, leg.rung]
+            if failure.get("cause") in INFRASTRUCTURE and tried < MOST_RETRIES and failure["attempt"] == run.attempt:
+                after = len(self._trial_folder(leg.trial).history())
+                again = {"trial": leg.trial, "rung": leg.rung, "after": after, "why": run.reason}
+                yield {"what": RETRIED, **again}
+            else:
+                yield event_record(Failed(leg.trial, leg.rung, run.reason))
+        else:
+            yield event_record(Stopped(leg.trial, leg.rung, value), why=run.reason)
+
+    def _used_by(self, run: Run) -> dict[str, Any]:
+        if self.budget is None:
+            return {}
+        plan = read_plan(self.home.run(run.id).path)
+        return {"used": used_by(run, self.store.statuses(run.id), plan)}
+
+    def _arrived(self) -> Iterator[dict[str, Any]]:
+        """New values of the metrics that early stopping watches."""
+        now = time.monotonic()
+        if not self.settings.watched or now < self.measure_at:
+            return
+        self.measure_at = now + MEASURE_S
+        runs = {trial_id(self.id, number): number for number in self.started}
+        self.metrics.keep_only(runs)
+        for run_id, number in runs.items():
+            yield from map(event_record, self.metrics.news(run_id, number))
+
+    def _warn(self) -> None:
+        """Pause if the first trials all failed for the same cause: more of them would only cost time."""
+        history = self.state.history
+        failed = history.counts[FAILED]
+        if self.state.has_warned or self.state.paused is not None or failed < ALIKE:
+            return
+        if history.counts[REPORTED] or history.counts[STOPPED] or history.counts[INVALID]:
+            return
+        causes = {_NUMBERS.sub("#", trial.cause) for trial in history.trials if trial.state == FAILED}
+        if len(causes) == 1:
+            cause = next(trial.cause for trial in history.trials if trial.state == FAILED)
+            why = f"the first {failed} trials failed alike: {cause}"
+            self._record(iter([{"what": PAUSED, "why": why, "trials": failed}]))
+
+    # what is decided ---------------------------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        """Ask the search, if anything has changed since it was last asked."""
+        over = self.budget.exhausted(self.state.used, datetime.now(UTC)) if self.budget is not None else None
+        if over is not None:
+            self._record(iter([decision_record(Finish(over), self.state.seq)]))
+            return
+        try:
+            decision = self.search.ask(self.state)
+        except SuggestionFault as fault:
+            self._record(iter([{"what": PAUSED, "why": f"the search failed: {fault}"}]))
+            return
+        if decision is not None:
+            self._record(record for action in decision.actions for record in self._decided(action, decision.seen_up_to))
+
+    def _decided(self, action: SearchAction, seen_up_to: int) -> Iterator[dict[str, Any]]:
+        """The record of an action; with `reuse`, it may have the result of the same point of an earlier group."""
+        if isinstance(action, Promote):
+            yield decision_record(action, seen_up_to, len(self._trial_folder(action.trial).history()))
+            return
+        earlier = self.state.reusable(action) if self.factory.search.reuse else None
+        reused = {} if earlier is None else {"run": earlier["run"], "reused": earlier["value"]}
+        yield {**decision_record(action, seen_up_to), **reused}
+
+    def _carry_out(self) -> None:
+        """Start the recorded attempts that are not started yet, and stop trials that are to be stopped."""
+        for number, trial in list(self.state.running.items()):
+            if trial.is_stopping:
+                self._stop_trial(number, trial.cause)
+            elif number not in self.started and self.state.paused is None:
+                try:
+                    if self._start(self.state.legs[number]):
+                        self.started.add(number)
+                except (CallError, SpecErrors) as fault:
+                    self._record(iter([event_record(Failed(number, trial.rung, str(fault)))]))
+
+    def _start(self, leg: Leg) -> bool:
+        """Make the run of a trial, or queue its next attempt. False if its run has not ended yet."""
+        trial = self.state.history.trials[leg.trial]
+        run_id = trial_id(self.id, leg.trial)
+        source = trial_id(self.id, leg.source) if leg.source is not None else None
+        place = TrialPlace(self.id, leg.trial, leg.rung, trial.resource)
+        if not self.home.run(run_id).path.exists():
+            self.factory.create(self.store, self.factory.prepare(place, trial.params), source)
+            return True
+        run = self.store.find(run_id)
+        if not run.is_done:
+            return False
+        if planned_rung(self.home.run(run_id).path) != leg.rung:
+            prepared = self.factory.prepare(place, trial.params)
+            if source is not None or not leg.resume:
+                replace_outputs(self.home, run, source)
+            self.factory.replan(self.store, prepared)
+        self.home.keep_environment(run_id, self.factory.environment.variables)
+        queue_next_attempt(self.home, self.store, run, f"rung {leg.rung}: {leg.why}" if leg.rung else leg.why)
+        return True
+
+    def _stop_trials(self, why: str) -> None:
+        for number in list(self.state.running):
+            self._stop_trial(number, why)
+
+    def _stop_trial(self, number: int, why: str) -> None:
+        """Stop its run; one that was not started yet never is."""
+        if number in self.started:
+            self._trial_folder(number).ask_to_stop(why)
+        else:
+            self._record(iter([event_record(Stopped(number, self.state.legs[number].rung), why=why)]))
+
+    # its own status ----------------------------------------------------------------------------------------------
+
+    def _show(self, group: Run) -> None:
+        """Keep its status and a summary for lists in the store."""
+        state = self.state
+        if state.paused is not None and group.status != Status.WARNING:
+            self.ledger.change(group, Status.WARNING, f"paused: {state.paused}")
+        elif state.paused is None and group.status != Status.RUNNING:
+            self.ledger.change(group, Status.RUNNING, f"{self.settings.algorithm}, {state.concurrency} at a time")
+        best = state.best
+        shown = {
+            "algorithm": self.settings.algorithm,
+            "metric": None if self.settings.metric is None else self.settings.metric._asdict(),
+            "trials": {name: count for name, count in state.history.counts.items() if count},
+            "total": self._total(),
+            "concurrency": state.concurrency,
+            "paused": state.paused,
+            "used": state.used._asdict() if self.budget is not None else None,
+            "recent": list(state.recent),
+            "best": None
+            if best is None
+            else {
+                "trial": best.trial,
+                "run": state.run_of(best.trial) or trial_id(self.id, best.trial),
+                "value": best.value,
+            },
+        }
+        if shown != self.shown:
+            self.store.put_fact(self.id, "search", shown)
+            self.shown = shown
+
+    def _total(self) -> int | None:
+        """How many trials there will be, with those that users added; None if that is not known."""
+        history = self.state.history
+        n = self.factory.search.size if history.n is None else history.n
+        added = len(history.trials) - sum(history.own.values()) + len(history.open_points)
+        return None if n is None else n + added
+
+    def _conclude(self, group: Run, stop: str | None) -> None:
+        group = self.store.find(group.id)
+        finish = self.state.history.finish
+        self.is_over = True
+        write_atomic(self.folder.path / run_paths.SEARCH, json.dumps(self.shown).encode())  # to rebuild the store from
+        if stop is not None:
+            self.ledger.finish(group, Status.STOPPED, stop)
+            return
+        assert finish is not None
+        if finish.outcome == "failed":
+            self.ledger.finish(group, Status.FAILED, finish.why)
+        else:
+            self.ledger.finish(group, Status.SUCCEEDED, finish.why)
+
+
+_DONE = frozenset(["succeeded", "failed", "stopped", "skipped", "upstream_failed"])
+
+
+def _request(asked: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The record of a user's request; None for one that is invalid."""
+    try:
+        match asked["what"]:
+            case "pause":
+                return {"what": PAUSED, "why": str(asked.get("why") or "by its user")}
+            case "continue" | "rerun":
+                return {"what": CONTINUED}
+            case "finish":
+                return entry_as_json(Finish("ended by its user: no new trials were started"))
+            case "concurrency":
+                return {"what": CONCURRENCY, "n": max(1, int(asked["n"]))}
+            case "add":
+                return event_record(Added(dict(asked["params"])))
+            case "extend":
+                return event_record(Changed(int(asked["n"])))
+    except (KeyError, TypeError, ValueError):
+        pass
+    return None
