@@ -66,9 +66,10 @@ def test_the_limit_that_ends_a_replica_is_named(timeout_s: float | None, facts: 
 SAVER = "trap 'echo saved; exit 85' {number}; while :; do sleep 0.05; done"
 
 
-def test_a_program_that_handles_the_signal_saves_and_continues_in_the_next_segment(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", ["", "sleep 0.5; "], ids=["at once", "once its imports are done"])
+def test_a_program_that_handles_the_signal_saves_and_continues_in_the_next_segment(tmp_path: Path, before: str) -> None:
     environment = {"slurm": {"segment": "1d", "checkpoint": "1h"}}
-    agents = Agents(tmp_path, SAVER.format(number="USR1"), environment=environment, ends_at=time.time() + 3600)
+    agents = Agents(tmp_path, before + SAVER.format(number="USR1"), environment=environment, ends_at=time.time() + 3600)
     agents.start()
     end = agents.end()
     assert (end["cause"], end["code"], end["message"]) == ("segment", 85, "saved and exited for the next segment")

@@ -14,7 +14,7 @@ import pytest
 from phalanx.agent.mlflow import endpoint as mlflow_endpoint
 from phalanx.agent.mlflow.records import RunRecords
 from phalanx.spool import read
-from phalanx.store.series.points import FolderSummaries
+from phalanx.store.series.summaries import FolderSummaries
 
 RUN = "abcd123456"
 API = "/api/2.0/mlflow"
@@ -60,7 +60,7 @@ class Endpoint:
         return [record for record in records if record["kind"] == kind]
 
     def last(self) -> dict[str, float]:
-        points = FolderSummaries(self.folder, {})
+        points = FolderSummaries(self.folder)
         points.poll()
         return {name: summary.last for name, summary in points.summaries.items()}
 

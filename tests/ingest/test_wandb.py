@@ -11,7 +11,7 @@ import pytest
 from phalanx.agent.launcher import _sends_to_wandb
 from phalanx.ingest.wandb import WandbFollower
 from phalanx.spool import read
-from phalanx.store.series.points import FolderSummaries
+from phalanx.store.series.summaries import FolderSummaries
 from tests.formats.encoding import wandb_exit, wandb_history, wandb_log, wandb_run, wandb_summary, write_wandb
 
 COUNT = 3000  # records over several blocks of 32 KiB
@@ -46,7 +46,7 @@ class Offline:
         self.follower.follow(is_over=is_over)
 
     def counts(self) -> dict[str, int]:
-        points = FolderSummaries(self.folder, {})
+        points = FolderSummaries(self.folder)
         points.poll()
         return {name: summary.count for name, summary in points.summaries.items()}
 

@@ -37,6 +37,7 @@ TAIL_BYTES = 16_384
 END_RESERVED = 32_768  # bytes of disk reserved at the start, so that the end can be written to a full disk
 NO_SPACE = "; the disk of its run was full"
 FULL_BYTES = 64 << 10  # with less free disk, the program's own error message may be missing
+SAVE_AGAIN_S = 0.5  # until the next request to save, if no process handles the signal
 ABORT_S = 2.0  # for a hanging command to print a traceback
 HEAR_S = 2.0  # for a signal sent to the whole job to reach the agent, too
 COLLECT_S = 600.0  # to copy files of the working folder when the command has ended
@@ -218,8 +219,8 @@ class Supervisor:
                 kill_at = self._abort(child, kill_at)
             elif deadline.is_over(now):
                 kill_at = self._ask_to_end(child, deadline.cause, kill_at)
-            elif deadline.is_time_to_save(now):
-                self._request_checkpoint()
+            elif deadline.is_time_to_save(now) and not self._request_checkpoint():
+                deadline.save_at = now + SAVE_AGAIN_S  # the program may not have set its handler yet
             self._look_at_log()
             self._answer_mlflow()
             if now >= measure_at:
@@ -245,10 +246,13 @@ class Supervisor:
         is_done = self.served_at is not None and now - self.served_at >= SERVED_S
         return signal.SIGTERM if is_done else None
 
-    def _request_checkpoint(self) -> None:
+    def _request_checkpoint(self) -> bool:
+        """Ask the processes that handle the signal to save. False if there are none."""
         handling = processes_handling(processes.descendants(os.getpid()), self.task.limits.signal)
         processes.send(handling, self.task.limits.signal)
-        self._note({"checkpoint": len(handling)})
+        if handling:
+            self._note({"checkpoint": len(handling)})
+        return bool(handling)
 
     def _ask_to_end(self, child: int, cause: Cause, kill_at: float | None, *, is_signalled: bool = False) -> float:
         """Send TERM at most once: a second one would interrupt the handling of the first."""

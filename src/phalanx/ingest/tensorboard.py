@@ -14,12 +14,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from phalanx import run_paths
 from phalanx.atomic_files import make_private, read_json, write_atomic
 from phalanx.ingest.event_file_owners import EventFileOwners, FileOwner, rank_in_path
-from phalanx.naming import is_launcher
 from phalanx.path_patterns import is_event_file
 from phalanx.spool import JSON, PointWriter, Reader, Record, Writer, frame
 from phalanx.store.series.attempts import planned_ranks
@@ -98,39 +97,39 @@ class EventFileFollower:
         from phalanx.formats.tfevents import EventFileReader
 
         listed = {} if self.is_replay else event_files_of(self.run_folder, self.attempt, self.replicas)
-        new = sorted({*listed, *self._files()} - self.followers.keys())
         # A file that was collected has the same path among the outputs, and is the same file.
-        paths = {inside: listed[inside].path if inside in listed else self.outputs / inside for inside in new}
+        places = {**{inside: self.outputs / inside for inside in self._files()}, **listed}
+        new = sorted(places.keys() - self.followers.keys())
         may_say_more = self.writers.poll() if new else False
         for inside in new:
             since = self.waiting.setdefault(inside, time.monotonic())
             is_last = is_over or not may_say_more or time.monotonic() - since > WAIT_S
-            writer = listed[inside].replica if inside in listed else None
-            owner = self._owner(inside, paths[inside], writer) or (self._first_replica() if is_last else None)
+            owner = self._owner(inside, places[inside]) or (self._first_replica() if is_last else None)
             if owner is not None:
                 self.owners[inside] = owner
         found = [inside for inside in new if inside in self.owners]
         if found and self.first_folder is None:
             self.first_folder = self._first(found)
         for inside in found:
-            self.followers[inside] = EventFileReader(paths[inside], self._converter(inside).read_to.get(inside, 0))
+            offset = self._converter(inside).read_to.get(inside, 0)
+            self.followers[inside] = EventFileReader(places[inside], offset)
 
-    def _owner(self, inside: str, path: Path, writer: str | None) -> FileOwner | None:
-        """The replica that the file was assigned to before; else whose process writes it; else `writer`, whose agent
-        lists it; else the one that is named in its path, by its name or rank. None when it is unknown."""
+    def _owner(self, inside: str, path: Path) -> FileOwner | None:
+        """The replica that the file was assigned to before; else whose process writes it; else that is named in its
+        path, by its name or rank. None when it is unknown."""
         for name in self.replicas:
             if inside in self._converter_of(name).read_to:
-                return self._replica(name)
+                return FileOwner(name, self.writers.ranks.get(name))
         steps = Path(inside).parts[:-1]
-        named = next((name for name in map(_replica_name, steps) if name in self.replicas), None)
+        named = (name for name in map(_replica_name, steps) if name in self.replicas)
         ranked = (self.writers.of_rank(rank) for rank in map(rank_in_path, steps) if rank is not None)
-        name = writer or named
-        return self.writers.of(path) or (self._replica(name) if name else next(ranked, None))
+        owner = self.writers.of(path)
+        if owner is None:
+            owner = next((FileOwner(name, self.writers.ranks.get(name)) for name in named), None)
+        return owner or next(ranked, None)
 
     def _first_replica(self) -> FileOwner:
-        return self._replica(next(iter(self.replicas)))
-
-    def _replica(self, name: str) -> FileOwner:
+        name = next(iter(self.replicas))
         return FileOwner(name, self.writers.ranks.get(name))
 
     def _first(self, found: list[str]) -> str:
@@ -183,24 +182,15 @@ class EventFileFollower:
         return name if folder == self.first_folder else f"{folder or '.'}/{name}"
 
 
-class ListedEventFile(NamedTuple):
-    path: Path
-    replica: str | None  # whose process writes it, if that was seen
-
-
-def event_files_of(run_folder: Path, attempt: int, replicas: Mapping[str, Path]) -> dict[str, ListedEventFile]:
+def event_files_of(run_folder: Path, attempt: int, replicas: Mapping[str, Path]) -> dict[str, Path]:
     """The event files that a run makes in its working folder, by their path in it. Its agents list them."""
-    lists = {name: listed for name, folder in replicas.items() if (listed := read_working_files(folder)) is not None}
+    lists = [listed for folder in replicas.values() if (listed := read_working_files(folder)) is not None]
     working = working_folder(run_folder, attempt) if lists else None
     if working is None:
         return {}
-    found: dict[str, ListedEventFile] = {}
-    for replica in sorted(lists, key=is_launcher):  # a launcher's processes are the ranks', too
-        for file in lists[replica].files:
-            if is_event_file(file.path) and file.state != SHARED:
-                known = found.get(file.path, ListedEventFile(working / file.path, None))
-                found[file.path] = known._replace(replica=known.replica or (replica if file.is_own else None))
-    return {inside: file for inside, file in found.items() if file.path.is_file() and not file.path.is_symlink()}
+    files = (file for listed in lists for file in listed.files if is_event_file(file.path) and file.state != SHARED)
+    found = {file.path: working / file.path for file in files}
+    return {inside: path for inside, path in found.items() if path.is_file() and not path.is_symlink()}
 
 
 def working_folder(run_folder: Path, attempt: int) -> Path | None:
