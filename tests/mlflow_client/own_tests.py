@@ -113,7 +113,7 @@ def pytest_load_initial_conftests(early_config: Any) -> None:
     """Before anything of the tests is imported, replace what gives them a server."""
     servers = Servers()
     early_config.add_cleanup(servers.close)
-    stores = importlib.import_module("mlflow.tracking._tracking_service.utils")
+    stores: Any = importlib.import_module("mlflow.tracking._tracking_service.utils")
     use_tracking_uri = stores._use_tracking_uri
 
     @contextlib.contextmanager
@@ -123,7 +123,8 @@ def pytest_load_initial_conftests(early_config: Any) -> None:
             yield stack.enter_context(use_tracking_uri(address, *arguments, **named))
 
     stores._use_tracking_uri = tracking_uri
-    importlib.import_module("mlflow.server.handlers").initialize_backend_stores = lambda *_, **__: None  # slow, unused
+    handlers: Any = importlib.import_module("mlflow.server.handlers")
+    handlers.initialize_backend_stores = lambda *_, **__: None  # slow, and not used
     files: Any = importlib.import_module("mlflow.utils.file_utils")
     files.local_file_uri_to_path = servers.local_path(files.local_file_uri_to_path)
     helpers: Any = importlib.import_module("tests.tracking.integration_test_utils")

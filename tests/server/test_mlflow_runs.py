@@ -255,11 +255,8 @@ def test_intervals_of_a_metric_are_sampled_as_mlflow_does(site: Site) -> None:
     assert sampled(max_results=5) == [(0, 1), (2, 1), (4, 1), (6, 1), (9, 2)]
     assert sampled(max_results=4, start_step=8, end_step=9) == [(8, 1), (8, 2), (9, 1), (9, 2)]
     assert sampled(max_results=1) == [(9, 2)]
-    wrong_fields: list[dict[str, Any]] = [
-        {"start_step": 1}, {"start_step": 2, "end_step": 1}, {"max_results": 0}, {"run_ids": []},
-    ]  # fmt: skip
-    for wrong in wrong_fields:
-        fields = {"run_ids": [run_id], "metric_key": "m", **wrong}
+    for name, value in (("start_step", 1), ("start_step", 10), ("max_results", 0), ("run_ids", [])):
+        fields = {"run_ids": [run_id], "metric_key": "m", **({"end_step": 9} if value == 10 else {}), name: value}
         assert site.mlflow_answer("GET", "metrics/get-history-bulk-interval", fields).status_code == 400
 
 
