@@ -236,6 +236,8 @@ def test_the_settings_of_a_search_come_through() -> None:
     assert (search.algorithm, search.n_experiments, search.seed, search.concurrency) == ("random_search", 2, 7, 3)
 
 
+ASHA = "asha: {n_experiments: 9, max_iter: 81, eta: 3, resource: {name: epochs, type: int}, metric: {name: loss}}"
+PBT = "pbt: {n_experiments: 9, max_iter: 81, interval: 9, resource: {name: epochs, type: int}, metric: {name: loss}}"
 HYPERBAND = (
     "hyperband: {max_iter: 81, eta: 3, resource: {name: epochs, type: int}, "
     "metric: {name: loss, optimization: MINIMIZE}}"
@@ -265,7 +267,7 @@ def test_the_resource_of_hyperband_is_a_float_unless_said() -> None:
     ("max_iter", "eta", "kind", "first"),
     [(81, 3, "int", 1), (243, 3, "int", 1), (1000, 10, "float", 1.0), (10, 3, "float", 10 / 9), (10, 3, "int", 1),
      (1, 2, "int", 1), (100, 1.5, "int", 1),
-     (10**9, 1.0000001, "int", 1)],
+     (10**15, 1.1, "int", 1)],
 )  # fmt: skip
 def test_the_preview_of_hyperband_is_a_run_of_its_first_round(
     max_iter: int, eta: float, kind: str, first: float
@@ -315,7 +317,13 @@ def test_bayesian_optimisation_comes_through() -> None:
     [
         ("hyperband: {}", "hptuning.hyperband.max_iter", "hyperband needs `max_iter`"),
         (HYPERBAND.replace("eta: 3", "eta: 1"), "hptuning.hyperband.eta",
-         "expected a number above 1, found the number 1"),
+         "expected a number from 1.1 to 1000000, found the number 1"),
+        (ASHA.replace("eta: 3", "eta: 3, min_iter: 100"), "hptuning.asha.min_iter", "`min_iter` is above `max_iter`"),
+        ("asha: {max_iter: 3}", "hptuning.asha.n_experiments", "asha needs `n_experiments`"),
+        (PBT.replace("interval: 9", "interval: 0.001"), "hptuning.pbt.interval",
+         "`max_iter` has more than 10000 intervals"),
+        ("tpe: {n_experiments: 3}", "hptuning.tpe.metric", "tpe needs `metric`"),
+        ("cmaes: {n_experiments: 3, sigma: 0, metric: {name: x}}", "hptuning.cmaes.sigma", "expected a number above 0"),
         ("bo: {n_iterations: 1, metric: {name: x}}", "hptuning.bo.n_initial_trials", "bo needs `n_initial_trials`"),
         (BO.replace("kappa: 2.5, ", ""), "hptuning.bo.utility_function.kappa",
          "the acquisition function `ucb` needs `kappa`"),

@@ -67,8 +67,8 @@ def test_a_model_based_search_runs_all_its_trials_once(name: str) -> None:
     assert any("suggested from" in entry.why for entry in found.entries if isinstance(entry, Create))
 
 
-SLOW_TO_IMPORT = pytest.mark.slow
-IN_A_PROCESS = ["tpe", pytest.param("cmaes", marks=SLOW_TO_IMPORT), pytest.param("bo", marks=SLOW_TO_IMPORT)]
+SLOW = pytest.mark.slow
+IN_A_PROCESS = ["tpe", pytest.param("cmaes", marks=SLOW), pytest.param("bo", marks=SLOW)]
 
 
 @pytest.mark.parametrize("name", IN_A_PROCESS)
@@ -120,9 +120,13 @@ def test_decisions_of_the_standard_library_import_nothing_else() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-@pytest.mark.parametrize("section", [{"kernel": "rbf", "length_scale": 0.5}, {"kernel": "matern", "nu": 2.5}, {}])
 @pytest.mark.parametrize(
-    "utility", [{"acquisition_function": "ucb", "kappa": 1.0}, {"acquisition_function": "poi", "eps": 0.01}]
+    ("utility", "section"),
+    [
+        ({"acquisition_function": "ucb", "kappa": 1.0}, {"kernel": "rbf", "length_scale": 0.5}),
+        pytest.param({"acquisition_function": "poi", "eps": 0.01}, {"kernel": "matern", "nu": 2.5}, marks=SLOW),
+        pytest.param({"acquisition_function": "ucb", "kappa": 1.0}, {}, marks=SLOW),
+    ],
 )
 def test_the_kernels_and_acquisition_functions_of_the_file_work(
     section: dict[str, Any], utility: dict[str, Any]
@@ -135,6 +139,7 @@ def test_the_kernels_and_acquisition_functions_of_the_file_work(
     assert regret("bo", 1, 6, **options) < 100
 
 
+@pytest.mark.slow
 def test_a_kernel_of_the_file_changes_the_suggestion() -> None:
     made = {
         kernel: settings(

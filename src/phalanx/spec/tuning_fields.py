@@ -63,8 +63,9 @@ _RESOURCE = Field(
     "what increases from round to round",
     required=True,
 )
-_MAX_ITER = Field(Number(low=1, whole=True), "the maximum resource of one run", required=True)
-_ETA = Field(Number(low=1, above_low=True), "the reduction factor", required=True)
+_MAX_ITER = Field(Number(low=1, high=10**15, whole=True), "the maximum resource of one run", required=True)
+_ETA = Field(Number(low=1.1, high=10**6), "the reduction factor", required=True)
+_MOST_INTERVALS = 10_000
 _N_TRIALS = Field(Number(low=1, whole=True), "number of experiments to run", required=True)
 _COMPARED = Field(METRIC, "the metric to compare", required=True)
 _OPTIMISED = Field(METRIC, "the metric to optimise", required=True)
@@ -73,6 +74,12 @@ _OPTIMISED = Field(METRIC, "the metric to optimise", required=True)
 def _min_iter(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     if values.get("min_iter", 1) > values.get("max_iter", math.inf):
         findings.error(node.get("min_iter") or node, "`min_iter` is above `max_iter`", "write a smaller one")
+
+
+def _interval(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
+    if values.get("max_iter", 1) / values.get("interval", 1) > _MOST_INTERVALS:
+        message = f"`max_iter` has more than {_MOST_INTERVALS} intervals"
+        findings.error(node.get("interval") or node, message, "write a larger `interval`")
 
 
 ALGORITHMS: dict[str, RecordShape] = {
@@ -119,7 +126,7 @@ ALGORITHMS: dict[str, RecordShape] = {
         {
             "n_experiments": _N_TRIALS,
             "max_iter": _MAX_ITER,
-            "min_iter": Field(Number(low=0, above_low=True), "The resource of the first rung, at least. Default: 1."),
+            "min_iter": Field(Number(low=1e-6), "The resource of the first rung, at least. Default: 1."),
             "eta": _ETA,
             "resource": _RESOURCE,
             "metric": _COMPARED,
@@ -152,7 +159,7 @@ ALGORITHMS: dict[str, RecordShape] = {
         {
             "n_experiments": Field(Number(low=2, whole=True), "number of runs in the population", required=True),
             "max_iter": _MAX_ITER,
-            "interval": Field(Number(low=0, above_low=True), "the resource between two comparisons", required=True),
+            "interval": Field(Number(low=1e-6), "the resource between two comparisons", required=True),
             "resource": _RESOURCE,
             "metric": _COMPARED,
             "quantile": Field(
@@ -161,6 +168,7 @@ ALGORITHMS: dict[str, RecordShape] = {
             "resample_probability": Field(Number(low=0, high=1), "Drawn anew instead of changed. Default: 0.25."),
         },
         frozen_map,
+        _interval,
     ),
 }
 

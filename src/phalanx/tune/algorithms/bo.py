@@ -16,7 +16,7 @@ from phalanx.tune.model import Create, Finish
 from phalanx.tune.space import EMPTY, Axis, point_key, seed_number
 from phalanx.tune.view import SearchView
 
-PACKAGES = ("sklearn", "scipy", "numpy")
+PACKAGES = ("sklearn", "scipy", "numpy", "threadpoolctl")
 _WARMUP = 500  # random points to start from, at least
 _STARTS = 10
 _MOST = 300  # results that the model is fitted to
@@ -35,9 +35,11 @@ def suggest(view: SearchView, attempt: int) -> dict[str, Any] | None:
     found = _fewer(surrogates.results(view))
     if not found:
         return None
-    model = _Model(view, found, seed_number(view.settings.seed, "bo", view.number, attempt))
+    with surrogates.package("threadpoolctl").threadpool_limits(1):  # small matrices, and equal answers everywhere
+        model = _Model(view, found, seed_number(view.settings.seed, "bo", view.number, attempt))
+        rows = model.best_rows()
     known = view.history.points(view.names)
-    for row in model.best_rows():
+    for row in rows:
         point = model.cube.point(row)
         if point_key(point, view.names) not in known:
             return point
