@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.05
 LOOK_S = 0.3  # how often to print what is new
+TAKEN_S = 2.0  # for another scheduler to take a request to resume
 WORDS = {"reported": "", "failed": "failed", "invalid": "invalid", "stopped": "stopped"}
 CLEAR = "\r\x1b[K"
 
@@ -31,8 +32,9 @@ def watch_group(workspace: Workspace, group: Run, *, as_json: bool) -> int:
     """Follow a group until it ends or is paused. Ctrl-C stops it. Returns the exit code."""
     asked: list[str] = []
     hung_up = stop_on_interrupt(asked.append)
-    follower = GroupFollower(is_quiet=as_json)
-    look_at = 0.0
+    before = (workspace.rows.facts(group.id).get("search") or {}).get("recent", ())
+    follower = GroupFollower(max((end["seq"] for end in before), default=0), is_quiet=as_json)
+    look_at, patient_until = 0.0, time.monotonic() + TAKEN_S
     with workspace.attended() as turn:
         while True:
             turn()
@@ -43,8 +45,8 @@ def watch_group(workspace: Workspace, group: Run, *, as_json: bool) -> int:
                 group = workspace.rows.find(group.id)
                 follower.show(group, workspace.rows.facts(group.id).get("search") or {})
                 look_at = time.monotonic() + LOOK_S
-            is_waiting = group.status == "warning" and not follower.found.get("trials", {}).get("running")
-            if group.is_done or is_waiting or not wait(PAUSE_S, hung_up, asked):
+            is_paused = group.status == "warning" and not follower.found.get("trials", {}).get("running")
+            if group.is_done or (is_paused and time.monotonic() > patient_until) or not wait(PAUSE_S, hung_up, asked):
                 break
     follower.clear()
     if hung_up:
@@ -63,10 +65,11 @@ def watch_group(workspace: Workspace, group: Run, *, as_json: bool) -> int:
 class GroupFollower:
     """Prints each end of a trial once. On a terminal the progress is on a last line that is rewritten."""
 
-    def __init__(self, *, is_quiet: bool) -> None:
+    def __init__(self, seq: int, *, is_quiet: bool) -> None:
+        """`seq`: the last record before; ends up to it are not printed."""
         self.is_quiet = is_quiet
         self.is_live = sys.stderr.isatty() and not is_quiet
-        self.seq = 0
+        self.seq = seq
         self.found: Mapping[str, Any] = {}
         self.paused: str | None = None
 
@@ -147,5 +150,7 @@ def _result(group: Run, found: Mapping[str, Any]) -> list[str]:
         lines.append(f"best: trial {best['trial']}, run {best['run']}: {best_text(found).partition('best ')[2]}")
     lines.append(f"group {group.id}: {status_text(group.status)}: {printable(group.reason)}")
     if group.status == "warning":
-        lines.append(f"continue with `phalanx group resume {group.id}`, or end it with `phalanx stop {group.id}`")
+        lines.append(
+            f"`phalanx resume {group.id}` runs what failed again and goes on; `phalanx stop {group.id}` ends it"
+        )
     return lines

@@ -58,6 +58,7 @@ from phalanx.tune.model import (
     Stopped,
     entry_as_json,
 )
+from phalanx.tune.rungs import hyperband_trials
 from phalanx.tune.suggestions import SuggestionFault
 
 MEASURE_S = 0.5  # how often to read the metrics that early stopping watches
@@ -393,8 +394,10 @@ class ActiveGroup:
 
     def _total(self) -> int | None:
         """How many trials there will be, with those that users added; None if that is not known."""
-        history = self.state.history
+        history, options = self.state.history, self.settings.options
         n = self.factory.search.size if history.n is None else history.n
+        if n is None and self.settings.algorithm == "hyperband":
+            n = hyperband_trials(options["max_iter"], options["eta"])
         added = len(history.trials) - sum(history.own.values()) + len(history.open_points)
         return None if n is None else n + added
 

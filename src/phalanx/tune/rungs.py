@@ -32,6 +32,11 @@ def bracket(max_iter: float, eta: float, number: int) -> list[RungPlan]:
     return [RungPlan(int(count / eta**rung + _ROUNDING), max_iter / eta ** (rungs - rung)) for rung in range(rungs + 1)]
 
 
+def hyperband_trials(max_iter: float, eta: float) -> int:
+    """How many trials hyperband creates in all its brackets."""
+    return sum(bracket(max_iter, eta, number)[0].trials for number in range(highest_rung(max_iter, eta) + 1))
+
+
 def first_amount(options: Mapping[str, Any]) -> float:
     """What a trial of the first rung gets, by the options of its algorithm."""
     if "interval" in options:
