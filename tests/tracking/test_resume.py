@@ -54,6 +54,7 @@ def test_a_resumed_run_is_the_next_attempt_of_the_same_series(place: Place, is_s
     assert statuses == ["created", "running", *(["succeeded"] if is_seen else []), "resuming", "running", "succeeded"]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_can_be_resumed(place: Place) -> None:
     train(place, 0, 5, "kill")
     assert train(place, 5, 8) == ("train-7 True", "")
@@ -77,6 +78,7 @@ def test_never_starts_another_run(place: Place) -> None:
     assert {row["id"]: row["attempt"] for row in place.call("ps", "--json").data["runs"]} == {"train-7": 1, other: 1}
 
 
+@pytest.mark.slow
 def test_must_without_a_run_says_so_and_loses_nothing(place: Place) -> None:
     out, err = train(place, 0, 2, resume="must")
     assert (out, err) == ("train-7 False", "phalanx: there is no run train-7 to resume; it is started now\n")
@@ -92,6 +94,7 @@ def test_a_run_of_a_living_process_is_not_taken_over(home: Path) -> None:
     assert "run train-7 is still running; this is run" in answer.err
 
 
+@pytest.mark.slow
 def test_a_run_that_phalanx_started_is_not_resumed_by_a_script(place: Place) -> None:
     run_id = place.ran("true")
     answer = script(
@@ -123,6 +126,7 @@ def test_two_that_resume_at_once_get_attempts_of_their_own(home: Path) -> None:
     assert [(end["cause"], end["attempt"]) for end in ends] == [("finished", 1), ("lost", 2)]
 
 
+@pytest.mark.slow
 def test_processes_that_start_the_same_id_at_once_are_all_tracked(tmp_path: Path) -> None:
     text = "import sys\nfrom phalanx import tracking\nsys.stdin.read()\ntracking.start(id='train-7').log(loss=1.0)"
     processes = [

@@ -290,6 +290,7 @@ tracking.log(mean=0.5)
 """
 
 
+@pytest.mark.slow
 def test_a_run_of_the_command_line_has_children(place: Place) -> None:
     (place.folder / "cv.py").write_text(LAUNCHED)
     run_id = place.ran("python3 cv.py", "--name", "cv", params={"lr": 0.5})
@@ -365,6 +366,7 @@ def test_the_first_tracked_call_of_a_started_run_is_that_run(replica: Replica) -
 # as the page tells it ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_run(place: Place) -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "track" / "tracking.md").read_text()
     part = page[page.index("## Several runs in one process") : page.index("## If you know W&B or MLflow")]
