@@ -126,13 +126,13 @@ class Supervisor:
             if self.left is not None:
                 self.left.begin(os.stat(self.end_draft).st_ctime_ns)
             self.mlflow = _offered(self.task)
-            child = self._start()
+            child = _start(self.task, self.log_path)
             self.deadline = Deadline(self.task.limits)  # the time of the preflight does not count
             self._note({"start": child})
             ended = self._watch(child)
             ended_at = ended.at
             self._raise_peak({"cpu_s": ended.cpu_s, "memory_mib": ended.memory_mib})  # peaks between two measurements
-            self._end_rest()
+            _end_rest()
             end = self._judge(ended.status)
             self._collect()
         self._look_at_log()
@@ -168,31 +168,6 @@ class Supervisor:
     def _answer_mlflow(self) -> None:
         if self.mlflow is not None:
             self.mlflow.check()
-
-    def _start(self) -> int:
-        task = self.task
-        log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        child = os.fork()
-        if child:
-            os.close(log)
-            return child
-        what = "prepare the command"
-        try:
-            os.setsid()
-            processes.die_with_parent()
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(log, 1)
-            os.dup2(log, 2)
-            os.closerange(3, 256)
-            what = f"enter the working folder {task.working}"
-            os.chdir(task.working)
-            what = f"start {task.argv[0]}"
-            _become(task.argv, task.environment)
-        except OSError as fault:
-            os.write(2, f"phalanx: cannot {what}: {fault.strerror or fault}\n".encode())
-        finally:
-            os._exit(127)
 
     def _watch(self, child: int) -> ProcessExit:
         """Watch the command until it ends."""
@@ -231,7 +206,7 @@ class Supervisor:
                 self.cause = self.cause or Cause.MEMORY
                 kill_at = now
             if kill_at is not None and now >= kill_at:
-                self._signal_tree(child, signal.SIGKILL)
+                _signal_tree(child, signal.SIGKILL)
                 kill_at = now + 1.0
 
     def _asked(self, now: float) -> signal.Signals | None:
@@ -260,7 +235,7 @@ class Supervisor:
             return kill_at
         self.cause = self.cause or cause
         if not is_signalled:
-            self._signal_tree(child, signal.SIGTERM)
+            _signal_tree(child, signal.SIGTERM)
         return time.monotonic() + self.task.grace_s
 
     def _abort(self, child: int, kill_at: float | None) -> float:
@@ -268,28 +243,8 @@ class Supervisor:
         if kill_at is not None:
             return kill_at
         self.cause = self.cause or Cause.STALLED
-        self._signal_tree(child, signal.SIGABRT)
+        _signal_tree(child, signal.SIGABRT)
         return time.monotonic() + ABORT_S
-
-    def _signal_tree(self, child: int, number: int) -> None:
-        """Signal the command's process group first, then processes that left it."""
-        try:
-            os.killpg(child, number)
-        except (ProcessLookupError, PermissionError):
-            pass
-        tree = processes.descendants(os.getpid())
-        processes.send((stat.pid for stat in tree if stat.pid != child), number)
-
-    def _end_rest(self) -> None:
-        """End daemons that outlived the command: TERM once, then KILL until none is left."""
-        for number, patience_s in ((signal.SIGTERM, 0.5), (signal.SIGKILL, 5.0)):
-            until = time.monotonic() + patience_s
-            tree = processes.descendants(os.getpid())
-            processes.send((stat.pid for stat in tree), number)
-            while _reap_any() and time.monotonic() < until:
-                signal.sigtimedwait((signal.SIGCHLD,), 0.02)
-                if number == signal.SIGKILL:
-                    processes.send((stat.pid for stat in processes.descendants(os.getpid())), number)
 
     # measuring ---------------------------------------------------------------------------------------------------
 
@@ -473,6 +428,54 @@ def _is_end_requested_too(task: Task, ended: ProcessExit) -> bool:
         return True
     was_signalled = os.WIFSIGNALED(ended.status) and os.WTERMSIG(ended.status) in _TO_END
     return task.shares_signals and was_signalled and signal.sigtimedwait(_TO_END, HEAR_S) is not None
+
+
+def _start(task: Task, log_path: str) -> int:
+    """Start the command in its own session, with its output in the log. Returns its process id."""
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    child = os.fork()
+    if child:
+        os.close(log)
+        return child
+    what = "prepare the command"
+    try:
+        os.setsid()
+        processes.die_with_parent()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.closerange(3, 256)
+        what = f"enter the working folder {task.working}"
+        os.chdir(task.working)
+        what = f"start {task.argv[0]}"
+        _become(task.argv, task.environment)
+    except OSError as fault:
+        os.write(2, f"phalanx: cannot {what}: {fault.strerror or fault}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _signal_tree(child: int, number: int) -> None:
+    """Signal the command's process group first, then processes that left it."""
+    try:
+        os.killpg(child, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+    tree = processes.descendants(os.getpid())
+    processes.send((stat.pid for stat in tree if stat.pid != child), number)
+
+
+def _end_rest() -> None:
+    """End daemons that outlived the command: TERM once, then KILL until none is left."""
+    for number, patience_s in ((signal.SIGTERM, 0.5), (signal.SIGKILL, 5.0)):
+        until = time.monotonic() + patience_s
+        tree = processes.descendants(os.getpid())
+        processes.send((stat.pid for stat in tree), number)
+        while _reap_any() and time.monotonic() < until:
+            signal.sigtimedwait((signal.SIGCHLD,), 0.02)
+            if number == signal.SIGKILL:
+                processes.send((stat.pid for stat in processes.descendants(os.getpid())), number)
 
 
 def _become(argv: list[str], environment: dict[str, str]) -> None:

@@ -27,6 +27,7 @@ from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 SYMPTOM_S = 2.0
 SERVED_S = 2.0  # for replicas that only serve to end by themselves, when those that decide have finished
+ENDING_LOOK_S = 0.3  # how often to look at a remote run that was asked to end
 LISTEN_S = 2.0  # interval of the checks for silent or stuck replicas
 
 
@@ -94,6 +95,15 @@ class ActiveRun:
             at=history[-1].at if history else datetime.fromtimestamp(0, UTC),
             restarts=sum(change.status == Status.WARNING for change in history[begun:]),
         )
+
+    def is_due(self, executor: Executor, attempt_folder: AttemptFolder) -> bool:
+        """Whether to look at it in this pass."""
+        now = time.monotonic()
+        if now < self.look_at:
+            return False
+        pause_s = executor.pause_s(attempt_folder)
+        self.look_at = now + (pause_s if self.asked_to_end is None else min(pause_s, ENDING_LOOK_S))
+        return True
 
     def how_to_end(
         self, attempt_folder: AttemptFolder, picture: AttemptOutcome, now: float, stop: str | None

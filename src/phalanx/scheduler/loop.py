@@ -29,7 +29,7 @@ from phalanx.ingest.adoption import adopt_all
 from phalanx.scheduler import active_runs, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.engine_executor import EngineExecutor
-from phalanx.scheduler.executors import Executor, Executors
+from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.group_pass import AT_WORK, GROUP, GroupPass
 from phalanx.scheduler.ledger import Ledger, RunUnreadable
 from phalanx.scheduler.resumes import apply_requests
@@ -41,7 +41,6 @@ from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 ADOPT_S = 1.0  # how often to look for folders without rows, if there are new folders
 GRACE_S = 10.0
-ENDING_LOOK_S = 0.3  # how often to look at a remote run that was asked to end
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
 QUEUED = "status:created|resuming|warning"
@@ -190,7 +189,11 @@ class Scheduler(Ledger):
             beyond = excess(asked, self.room)
             if not (used + asked).fits_in(self.room) and (beyond is None or used != NOTHING):
                 return None
-        elif executor.is_full or not self._is_due(run, executor) or not executor.is_free(attempt_folder):
+        elif (
+            executor.is_full
+            or not self.watched[run.id].is_due(executor, self.attempt_folder(run))
+            or not executor.is_free(attempt_folder)
+        ):
             return NOTHING
         reason = f"attempt {attempt}" + (f"; requests more than this machine has: {beyond}" if beyond else "")
         if not self.change(run, Status.SCHEDULED, reason, attempt=attempt):
@@ -199,15 +202,6 @@ class Scheduler(Ledger):
         self.started.append(run)
         self._start(run)
         return asked
-
-    def _is_due(self, run: Run, executor: Executor) -> bool:
-        """Whether to look at a run in this pass."""
-        watched, now = self.watched[run.id], time.monotonic()
-        if now < watched.look_at:
-            return False
-        pause_s = executor.pause_s(self.attempt_folder(run))
-        watched.look_at = now + (pause_s if watched.asked_to_end is None else min(pause_s, ENDING_LOOK_S))
-        return True
 
     def _start(self, run: Run) -> None:
         attempt_folder, executor = self.attempt_folder(run), self.executors.of(run)
@@ -256,7 +250,7 @@ class Scheduler(Ledger):
             return True
         run, attempt_folder = found, self.attempt_folder(found)
         watched, executor = self.watched[run.id], self.executors.of(run)
-        if not self._is_due(run, executor):
+        if not watched.is_due(executor, attempt_folder):
             return False
         stop = self.home.run(run.id).stop_reason()
         is_resolved = executor.is_resolved(attempt_folder, is_stopping=stop is not None)
