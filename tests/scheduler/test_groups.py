@@ -159,7 +159,8 @@ def test_a_promotion_that_the_store_does_not_know_is_no_end_of_its_rung(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = begin(works, SEEN + LOG_X, HYPERBAND)
-    record, faults = works.store.record, []
+    record = works.store.record
+    faults: list[StatusChange] = []
 
     def cut_off(change: StatusChange) -> bool:
         if change.status == "resuming" and not faults:
