@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.home.home import Home
-from phalanx.naming import is_helper
 from phalanx.scheduler.loop import UNFINISHED
 from phalanx.scheduler.runner import TURN_S, SchedulerRunner
 from phalanx.store import Run, Store, quoted
 from phalanx.store.statuses import may_follow
+from phalanx.stored_plan import read_plan
 
 SETTLE_S = 45.0
 PHALANX = str(Path(sys.executable).with_name("phalanx"))
@@ -282,9 +282,9 @@ class Drill:
                     continue
                 if attempt == run.attempt:
                     causes[name] = end["cause"]
-        essential = [cause for name, cause in causes.items() if not is_helper(name)]
-        planned = [r for r in json.loads(folder.plan_file.read_bytes())["replicas"] if r["argv"]]
-        if run.status == "succeeded" and (set(essential) != {"finished"} or len(causes) != len(planned)):
+        plan = read_plan(folder.path)
+        deciding = {causes.get(name) for name in plan.deciding}
+        if run.status == "succeeded" and (deciding != {"finished"} or len(causes) != len(plan.with_command)):
             raise Violation(f"{run.id} succeeded, but {causes}")
         if run.status == "failed" and set(causes.values()) == {"finished"}:
             raise Violation(f"{run.id} failed ({run.reason}), but {causes}")

@@ -135,7 +135,7 @@ WIDE = {"phalanx.cli.commands"}  # one module for each verb: the verb is the nam
 # Nouns and adjectives of the domain that end like a verb
 WORDS_OF_THE_DOMAIN = {
     *("naming", "sizing", "pending", "lightning", "tracking", "r0002_tracking"),
-    *("gang_scheduling", "chart_encoding"),
+    *("gang_scheduling", "chart_encoding", "pytorch_lightning"),
 }
 POLYAXON = "phalanx.tracking.polyaxon."  # its names are Polyaxon's
 LONGEST_FILE = 600

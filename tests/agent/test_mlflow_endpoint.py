@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from phalanx.agent import mlflow_endpoint
-from phalanx.agent.mlflow_calls import MlflowCalls
+from phalanx.agent.mlflow import endpoint as mlflow_endpoint
+from phalanx.agent.mlflow.records import RunRecords
 from phalanx.spool import read
 from phalanx.store.series.points import FolderSummaries
 
@@ -29,9 +29,13 @@ class Endpoint:
         self.folder = run_folder / "replicas" / replica / "attempt-1"
         self.folder.mkdir(parents=True)
         environment = {"PHALANX_RUN_ID": RUN, "PHALANX_RUN_NAME": "quick", "PHALANX_PARAMS": '{"lr": 0.1, "a": "b"}'}
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        mlflow_endpoint.start(self.listener, "Bearer good", MlflowCalls(str(self.folder), environment))
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.port = listener.getsockname()[1]
+        self.server = mlflow_endpoint.start(listener, "good", RunRecords(str(self.folder), environment))
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
 
     def send(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -65,14 +69,14 @@ class Endpoint:
 def endpoint(tmp_path: Path) -> Iterator[Endpoint]:
     found = Endpoint(tmp_path)
     yield found
-    found.listener.close()
+    found.close()
 
 
 def test_what_is_logged_becomes_records_of_the_replica(endpoint: Endpoint) -> None:
     run = endpoint.get(f"runs/get?run_id={RUN}")["run"]
     assert run["info"]["run_name"] == "quick"
     assert {row["key"]: row["value"] for row in run["data"]["params"]} == {"lr": "0.1", "a": "b"}
-    point = {"run_id": RUN, "key": "loss", "timestamp": 1_700_000_000_000}
+    point: dict[str, Any] = {"run_id": RUN, "key": "loss", "timestamp": 1_700_000_000_000}
     for step, value in enumerate([3.0, 2.0, "NaN"]):
         endpoint.post("runs/log-metric", **point, value=value, step=step)
     endpoint.post(
@@ -141,7 +145,7 @@ def test_a_model_is_logged_and_registered(endpoint: Endpoint, tmp_path: Path) ->
     assert kept[made["model_id"]]["status"] == "LOGGED_MODEL_READY"
     other = Endpoint(tmp_path, "worker-0")
     other.post("logged-models", name="second")
-    other.listener.close()
+    other.close()
     assert len(json.loads((tmp_path / "logged-models.json").read_text())["models"]) == 2
 
 

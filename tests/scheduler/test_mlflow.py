@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_clients_of_every_replica_log_to_the_run(works: Works, monkeypatch: pyte
 def test_an_address_that_the_user_chose_stays(works: Works, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     if place == "environment":
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://theirs")
-    variables = {"env_vars": {"MLFLOW_TRACKING_URI": "http://theirs"}} if place == "file" else {}
+    variables: dict[str, Any] = {"env_vars": {"MLFLOW_TRACKING_URI": "http://theirs"}} if place == "file" else {}
     run_id = works.submit("echo $MLFLOW_TRACKING_URI $MLFLOW_RUN_ID.", **variables)
     assert works.settle(run_id).status == "succeeded"
     assert works.log(run_id) == "http://theirs .\n"

@@ -157,10 +157,24 @@ def _complete(environment: dict[str, str], name: str, plan: StoredPlan, facts: d
         environment[AGENT_MARK] = plan.run_id  # what it starts are agents
     elif "PHALANX_MLFLOW" in environment:  # a separate URL for each replica, for separate metrics
         environment["MLFLOW_TRACKING_URI"] = f"{environment.pop('PHALANX_MLFLOW')}/{name}"
+    if "pod" not in facts and not _sends_to_wandb(environment):  # files in a pod do not come home
+        environment.update(WANDB_MODE="offline", WANDB_DIR=facts["folders"][name])
     if plan.launch == "own":
         environment["PHALANX_LAUNCH"] = "own"  # the user's launcher sets the ranks
     environment.setdefault("PYTHONUNBUFFERED", "1")
     environment.setdefault("PYTHONFAULTHANDLER", "1")  # prints a traceback at a crash, or when a hang is ended
+
+
+def _sends_to_wandb(environment: Mapping[str, str]) -> bool:
+    """Whether the user has chosen where W&B logs: by a mode, an address, an API key or a login."""
+    if any(environment.get(name) for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_DISABLED")):
+        return True
+    netrc = environment.get("NETRC") or os.path.join(environment.get("HOME", ""), ".netrc")
+    try:
+        with open(netrc, encoding="utf-8", errors="replace") as stream:
+            return "wandb" in stream.read(1 << 16)
+    except OSError:
+        return False
 
 
 def _argv(plan: StoredPlan, replica: PlannedReplica) -> Sequence[Value]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -21,6 +20,7 @@ from phalanx import run_paths
 from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import CHECKPOINTED, Deadline, TimeLimits, processes_handling
 from phalanx.agent.left_files import LeftFiles
+from phalanx.agent.mlflow.offer import MlflowOffer
 from phalanx.agent.preflight import PATIENCE_S
 from phalanx.ends import Cause, End
 from phalanx.spool import Writer
@@ -95,8 +95,7 @@ class Supervisor:
         self.was_full = False  # the disk, at any moment: room that was made later does not help the command
         self.cause: Cause | None = None  # why we ended it ourselves
         self.deadline = Deadline(task.limits)
-        self.mlflow: socket.socket | None = None  # for MLflow's clients, until the first one connects
-        self.mlflow_token = ""
+        self.mlflow: MlflowOffer | None = None
         self.served_at: float | None = None  # since when all that it serves have ended
         self.kernel_kills = processes.kernel_kills_for_memory()
         self.left = LeftFiles.of(task.folder, task.working, task.outputs, task.collect, task.siblings)
@@ -121,7 +120,7 @@ class Supervisor:
         if end is None:
             if self.left is not None:
                 self.left.begin(os.stat(self.end_draft).st_ctime_ns)
-            self._offer_mlflow()
+            self.mlflow = _offered(self.task)
             child = self._start()
             self.deadline = Deadline(self.task.limits)  # the time of the preflight does not count
             self._note({"start": child})
@@ -161,33 +160,9 @@ class Supervisor:
         finally:
             os.close(log)
 
-    def _offer_mlflow(self) -> None:
-        """Open a port for MLflow's clients. Most commands never use it: what answers starts with the first client."""
-        if not self.task.offers_mlflow:
-            return
-        try:
-            self.mlflow = socket.create_server(("127.0.0.1", 0), backlog=128)
-        except OSError:
-            return  # no loopback: clients do what they do without Phalanx
-        self.mlflow_token = os.urandom(16).hex()
-        environment = self.task.environment
-        environment["MLFLOW_TRACKING_URI"] = f"http://127.0.0.1:{self.mlflow.getsockname()[1]}"
-        environment["MLFLOW_TRACKING_TOKEN"] = self.mlflow_token
-        environment["MLFLOW_RUN_ID"] = environment.get("PHALANX_RUN_ID", "")
-        # Clients prefer them to a token.
-        environment.update(MLFLOW_TRACKING_USERNAME="", MLFLOW_TRACKING_PASSWORD="")
-        if any(name in environment for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")):
-            for name in ("no_proxy", "NO_PROXY"):
-                environment[name] = ",".join(filter(None, (environment.get(name), "127.0.0.1")))
-
     def _answer_mlflow(self) -> None:
-        """Start to answer MLflow's clients once there is one."""
-        if self.mlflow is not None and select.select([self.mlflow], [], [], 0)[0]:
-            from phalanx.agent import mlflow_calls, mlflow_endpoint
-
-            calls = mlflow_calls.MlflowCalls(self.task.folder, self.task.environment)
-            mlflow_endpoint.start(self.mlflow, f"Bearer {self.mlflow_token}", calls)
-            self.mlflow = None
+        if self.mlflow is not None:
+            self.mlflow.check()
 
     def _start(self) -> int:
         task = self.task
@@ -442,6 +417,13 @@ class Supervisor:
         finally:
             os.close(descriptor)
         os.rename(self.end_draft, os.path.join(self.task.folder, run_paths.END))
+
+
+def _offered(task: Task) -> MlflowOffer | None:
+    try:
+        return MlflowOffer(task.folder, task.environment) if task.offers_mlflow else None
+    except OSError:
+        return None  # clients do what they do without Phalanx
 
 
 def last_lines(path: str) -> list[str]:

@@ -13,6 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from phalanx.formats.safe_files import open_within
 
@@ -57,6 +58,35 @@ def records(path: Path, root: Path, skipped: Counter[str]) -> Iterator[bytes]:
             is_open = False
     if is_open:
         skipped["damage"] += len(whole)
+
+
+class WandbPosition(NamedTuple):
+    """How far a growing file was read: a block, and the records that begin in it and were read."""
+
+    block: int = 0
+    taken: int = 0
+
+
+def records_after(path: Path, root: Path, position: WandbPosition) -> Iterator[tuple[bytes, WandbPosition]]:
+    """The complete records after a position, each with the position behind it. Raises OSError, FileRefused."""
+    whole, begin, number = bytearray(), position, position.block
+    is_open = False
+    with os.fdopen(open_within(path, root), "rb") as stream:
+        stream.seek(number * BLOCK)
+        while block := stream.read(BLOCK):
+            taken = 0
+            for kind, data in _block(block, 0 if number else HEADER.size, Counter()):
+                if kind in (WHOLE, FIRST):
+                    taken += 1
+                    whole, begin, is_open = bytearray(data), WandbPosition(number, taken), True
+                elif is_open:
+                    whole += data
+                if is_open and kind in (WHOLE, LAST):
+                    is_open = False
+                    if begin > position:
+                        yield bytes(whole), begin
+                is_open = is_open and len(whole) <= MAX_RECORD
+            number += 1
 
 
 def _pieces(path: Path, root: Path, skipped: Counter[str]) -> Iterator[tuple[int, bytes]]:

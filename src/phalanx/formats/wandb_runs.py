@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from phalanx.formats.foreign_run import (
 )
 from phalanx.formats.protobuf import Malformed
 from phalanx.formats.safe_files import FileRefused, digest, read_bytes, walk
+from phalanx.formats.wandb_log import WandbPosition
 from phalanx.formats.wandb_records import RunRecord
 
 MAX_TABLE = 16 << 20  # bytes
@@ -134,6 +136,36 @@ def _read(paths: list[Path], root: Path, head: RunRecord, losses: ImportLosses) 
         losses.add("records that are too large", skipped["too large"], example=path.name)
         yield from run.leave_files()
     yield from run.end()
+
+
+class WandbLogReader:
+    """Follows the file of a run that is being logged. `poll` returns what was logged since the last call."""
+
+    def __init__(self, path: Path, position: WandbPosition) -> None:
+        self.path, self.position = path, position
+        self._run: _Run | None = None
+        self._losses = ImportLosses()
+
+    def poll(self) -> Iterator[Record]:
+        """Raises OSError, FileRefused."""
+        if self._run is None:
+            head = _head(self.path)
+            if head is None:
+                return  # not written yet
+            self._run = _Run(head, self.path.parent)
+            self._run.files = self.path.parent / "files"
+            if self.position == WandbPosition() and self._run.params:
+                yield ForeignEvent("params", head.started or 0.0, {"values": self._run.params})
+        for record, position in wandb_log.records_after(self.path, self.path.parent, self.position):
+            with suppress(Malformed):
+                yield from self._run.take(record, self._losses)
+            self.position = position
+
+    def end(self) -> Iterator[Record]:
+        """What is known only when nothing follows."""
+        if self._run is not None:
+            yield from self._run.leave_files()
+            yield from self._run.end()
 
 
 class _Run:

@@ -18,6 +18,7 @@ from phalanx import run_paths
 from phalanx.errors import CallError, StoreError, SystemFault
 from phalanx.home.home import Home
 from phalanx.ingest.tensorboard import EventFileFollower
+from phalanx.ingest.wandb import WandbFollower
 from phalanx.spool import JSON, Reader, Record
 from phalanx.store import Artifact, Run, Store, Summary
 from phalanx.store.series.points import FolderSummaries
@@ -63,6 +64,7 @@ class RunIndexer:
         self.events: dict[Path, Reader] = {}
         self.dropped: dict[Path, Mapping[str, int]] = {}  # reasons and counts, by file
         self.boards = EventFileFollower(self.folder, self.attempt, self.folders, is_replay=self.is_replay)
+        self.wandb = WandbFollower(self.folder, self.folders)
 
     def run_pass(self, *, is_over: bool = False) -> None:
         """Read new data periodically; read all of it when the run has ended. Raises OSError, StoreError."""
@@ -71,7 +73,8 @@ class RunIndexer:
             return
         self._look_for_more()
         faults = []
-        for look in (self._read_trackers, self._follow_boards, self._take_events, self._take_points, self._take_files):
+        looks = (self._read_trackers, self._follow_boards, self._follow_wandb)
+        for look in (*looks, self._take_events, self._take_points, self._take_files):
             try:
                 look(is_over=is_over)
             except OSError as fault:
@@ -92,6 +95,7 @@ class RunIndexer:
 
     def close(self) -> None:
         self.boards.close()
+        self.wandb.close()
 
     def _read_trackers(self, *, is_over: bool) -> None:
         """What other tools tracked is in our files from then on."""
@@ -129,6 +133,9 @@ class RunIndexer:
         except OSError:
             self.is_torn = True
             raise
+
+    def _follow_wandb(self, *, is_over: bool) -> None:
+        self.wandb.follow(is_over=is_over)
 
     def _take_points(self, *, is_over: bool) -> None:
         changed: dict[str, Summary] = {}

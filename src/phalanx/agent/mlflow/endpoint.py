@@ -18,7 +18,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from phalanx.agent.mlflow_calls import MlflowCalls, MlflowRefusal
+from phalanx.agent.mlflow.calls import MlflowCalls
+from phalanx.agent.mlflow.records import MlflowRefusal, RunRecords
 from phalanx.atomic_files import draft_of
 
 MOST_BYTES = 32 << 20  # of a call; files are streamed
@@ -29,13 +30,14 @@ SERVED = "3.0.0"  # clients that send traces ask for the version, and send none 
 INFO = {"store_type": None, "workspaces_enabled": False, "trace_archival_enabled": False}
 
 
-def start(listener: socket.socket, secret: str, calls: MlflowCalls) -> None:
+def start(listener: socket.socket, token: str, records: RunRecords) -> HTTPServer:
     """Answer the connections of a listening socket, in a thread, until the process ends."""
     server = HTTPServer(("127.0.0.1", 0), _Request, bind_and_activate=False)
     server.socket.close()
     server.socket = listener
-    server.calls, server.secret = calls, secret  # type: ignore[attr-defined]
+    server.calls, server.secret = MlflowCalls(records), f"Bearer {token}"  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, name="mlflow", daemon=True).start()
+    return server
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -84,33 +86,33 @@ class _Request(BaseHTTPRequestHandler):
     # files -------------------------------------------------------------------------------------------------------
 
     def _files(self, path: str, listed: str) -> None:
-        calls: MlflowCalls = self.server.calls
+        records: RunRecords = self.server.calls.records
         if self.command == "GET" and not path:
-            self._say({"files": calls.entries(calls.file(listed))})
+            self._say({"files": records.entries(records.file(listed))})
         elif self.command == "GET":
-            with open(calls.file(path), "rb") as stream:
+            with open(records.file(path), "rb") as stream:
                 self.send_response(200)
                 self.send_header("Content-Type", "application/octet-stream")
                 self.send_header("Content-Length", str(os.fstat(stream.fileno()).st_size))
                 self.end_headers()
                 shutil.copyfileobj(stream, self.wfile, PIECE)
         elif self.command == "PUT":
-            self._receive(calls, path)
+            self._receive(records, path)
         elif self.command == "DELETE":
-            target = calls.file(path)
+            target = records.file(path)
             (shutil.rmtree if os.path.isdir(target) else os.unlink)(target)
             self._say({})
         else:
             raise MlflowRefusal(f"{self.command} of a file", "ENDPOINT_NOT_FOUND", 404)
 
-    def _receive(self, calls: MlflowCalls, path: str) -> None:
+    def _receive(self, records: RunRecords, path: str) -> None:
         """A file appears complete or not at all. A copy elsewhere, such as a registered model, never changes."""
-        target = calls.file(path)
+        target = records.file(path)
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
         with draft_of(target) as draft, open(draft, "xb", opener=_private) as stream:
             for piece in self._pieces():
                 stream.write(piece)
-        calls.keep_file(path, os.stat(target).st_size)
+        records.keep_file(path, os.stat(target).st_size)
         self._say({})
 
     # bodies ------------------------------------------------------------------------------------------------------

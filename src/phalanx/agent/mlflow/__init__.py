@@ -1,0 +1,1 @@
+"""MLflow's API for the processes of a replica whose run has no Phalanx server."""

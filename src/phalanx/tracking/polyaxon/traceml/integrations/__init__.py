@@ -1,0 +1,12 @@
+"""Callbacks of Polyaxon 1.x and 2.x. Those without a module here are those of an installed traceml."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__path__ += [
+    place
+    for place in (os.path.join(entry, "traceml", "integrations") for entry in sys.path)
+    if place not in __path__ and os.path.isdir(place)
+]
