@@ -56,6 +56,7 @@ def test_the_example_of_the_docs_does_what_they_say(place: Place) -> None:
     assert said.splitlines()[-3:] == answer.err.splitlines()[-3:]
 
 
+@pytest.mark.slow
 def test_what_the_file_says_is_collected(place: Place) -> None:
     command = write_script(place.folder, SAVES)
     run_id = place.ran(command, outputs={"collect": ["*.csv", "logs/**"]})
@@ -64,6 +65,7 @@ def test_what_the_file_says_is_collected(place: Place) -> None:
     assert outputs_of(place, run_id) == {}
 
 
+@pytest.mark.slow
 def test_limits_hold_and_are_named(place: Place) -> None:
     answer = place.run("head -c 3000000 /dev/zero > large.pt; head -c 10 /dev/zero > small.pt", outputs={"max_size": 1})
     (run_id,) = place.run_ids()
@@ -125,12 +127,14 @@ def test_models_of_the_file_are_registered(place: Place) -> None:
     assert "other: no output matches `missing/**`" in shown
 
 
+@pytest.mark.slow
 def test_a_failed_run_registers_no_model(place: Place) -> None:
     run_id = place.ran("echo 1 > net.pt; exit 1", models=[{"name": "net", "path": "*.pt"}])
     assert outputs_of(place, run_id) == {"net.pt": 2}
     assert place.call("models", "--json").data["models"] == []
 
 
+@pytest.mark.slow
 def test_two_runs_in_one_folder_keep_their_own_files(place: Place) -> None:
     """Event files name their process; files beside them belong to the same run; others are nobody's."""
     command = write_script(place.folder, BOARD)
@@ -150,6 +154,7 @@ def test_two_runs_in_one_folder_keep_their_own_files(place: Place) -> None:
         assert "used the folder at the same time" in shown
 
 
+@pytest.mark.slow
 def test_replicas_that_share_a_folder_collect_once_and_keep_their_own_series(place: Place) -> None:
     command = write_script(place.folder, BOARD)
     (place.folder / "hold").touch()
@@ -165,6 +170,7 @@ def test_replicas_that_share_a_folder_collect_once_and_keep_their_own_series(pla
     assert [series.replicas(name) for name in series.names()] == [["master-0"], ["worker-0"], ["worker-1"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["link", "pipe", "name", "folder", "mode"])
 def test_odd_files_do_no_harm(place: Place, tmp_path: Path, how: str) -> None:
     secret = tmp_path / "secret.pt"

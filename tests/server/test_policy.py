@@ -14,6 +14,7 @@ from phalanx.server import policy
 from phalanx.server.auth.identities import Identity, Role, least
 from phalanx.server.mlflow.calls import CALLS
 from phalanx.server.policy import Rule
+from phalanx.store import Store
 from tests.server.people import MARK, MINE, THEIRS, People, Secrets, fields_for, filled, routes, secrets_of, state_of
 from tests.server.site import API, Site
 
@@ -373,3 +374,14 @@ def test_a_role_on_all_projects_is_one_on_each() -> None:
 def test_two_limits_leave_what_both_allow(one: dict[str, int], other: dict[str, int], both: dict[str, int]) -> None:
     roles = [{place: Role(role) for place, role in given.items()} for given in (one, other)]
     assert least(roles[0], roles[1]) == both
+
+
+def test_candidates_of_models_are_shown_to_those_who_see_their_run(people: People) -> None:
+    with Store.open(people.site.home.path, people.site.database) as store:
+        store.put_fact(people.run_id, "candidates", [{"path": f"outputs/{MARK}.pt", "size": 1, "at": 1.7e9}])
+    for query in ("", f"?run={people.run_id}"):
+        seen = {
+            who: f"outputs/{MARK}.pt" in people.answer(who, "GET", f"/api/v1/models/-/candidates{query}")[1]
+            for who in ("viewer", "admin", "stranger", "foreign admin", "nobody")
+        }
+        assert seen == {"viewer": True, "admin": True, "stranger": False, "foreign admin": False, "nobody": False}

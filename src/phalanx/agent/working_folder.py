@@ -50,13 +50,14 @@ class FolderPlace(NamedTuple):
         except OSError:
             return None
         identities = frozenset(identity for folder in skipped if (identity := _identity(folder)) is not None)
-        if (found.st_dev, found.st_ino) in identities or os.path.realpath(path) == "/":
+        real = os.path.realpath(path)
+        if (found.st_dev, found.st_ino) in identities or real == "/":
             return None
-        return cls(path, found.st_dev, identities, tuple(f"{os.path.realpath(folder)}/" for folder in skipped))
+        return cls(real, found.st_dev, identities, tuple(f"{os.path.realpath(folder)}/" for folder in skipped))
 
     def inside(self, path: str) -> str | None:
         """The path of an open file relative to the folder; None if it is outside of it, skipped or ignored."""
-        start = f"{os.path.realpath(self.path)}/"
+        start = f"{self.path}/"
         if not path.startswith(start) or path.startswith(self.skipped_paths):
             return None
         steps = path[len(start) :].split("/")
