@@ -134,9 +134,9 @@ class Supervisor:
             self._raise_peak({"cpu_s": ended.cpu_s, "memory_mib": ended.memory_mib})  # peaks between two measurements
             _end_rest()
             end = self._judge(ended.status)
-            self._collect()
+            _collect(self.left, self.task.working, COLLECT_S if self.cause is None else COLLECT_HASTILY_S)
         self._look_at_log()
-        self._sync_to_the_end()
+        _sync_to_the_end(self.task.folder)
         self._write_end(end, ended_at)
         return end
 
@@ -282,37 +282,11 @@ class Supervisor:
 
     def _sync_what_is_tracked(self) -> None:
         """Start syncing once there is tracked data: most replicas never track, and `threading` is slow to import."""
-        if not self.is_syncing and self._has_tracked():
+        if not self.is_syncing and _has_tracked(self.task.folder):
             from phalanx.agent.fsync import keep_syncing
 
             self.is_syncing = True
             keep_syncing(self.task.folder)
-
-    def _sync_to_the_end(self) -> None:
-        if self._has_tracked():
-            from phalanx.agent.fsync import sync, tracked_files
-
-            for path in tracked_files(self.task.folder):
-                sync(path)
-
-    def _has_tracked(self) -> bool:
-        try:
-            return any(name.endswith((".points", ".events")) for name in os.listdir(self.task.folder))
-        except OSError:
-            return False  # it was removed: continue to watch the replica
-
-    def _collect(self) -> None:
-        """A command that was ended from outside leaves little time; more signals leave none."""
-        until = time.monotonic() + (COLLECT_S if self.cause is None else COLLECT_HASTILY_S)
-
-        def is_late() -> bool:
-            return time.monotonic() > until or not signal.sigpending().isdisjoint((*_TO_END, signal.SIGQUIT))
-
-        if self.left is not None:
-            try:
-                self.left.finish(is_late)
-            except OSError as fault:  # the folder may be gone: that is no reason to lose the end
-                print(f"phalanx: cannot collect files of {self.task.working}: {fault}", file=sys.stderr)
 
     def _raise_peak(self, values: dict[str, float]) -> None:
         for name, value in values.items():
@@ -393,6 +367,35 @@ class Supervisor:
         finally:
             os.close(descriptor)
         os.rename(self.end_draft, os.path.join(self.task.folder, run_paths.END))
+
+
+def _collect(left: LeftFiles | None, working: str, within_s: float) -> None:
+    """A command that was ended from outside leaves little time; more signals leave none."""
+    until = time.monotonic() + within_s
+
+    def is_late() -> bool:
+        return time.monotonic() > until or not signal.sigpending().isdisjoint((*_TO_END, signal.SIGQUIT))
+
+    if left is not None:
+        try:
+            left.finish(is_late)
+        except OSError as fault:  # the folder may be gone: that is no reason to lose the end
+            print(f"phalanx: cannot collect files of {working}: {fault}", file=sys.stderr)
+
+
+def _has_tracked(folder: str) -> bool:
+    try:
+        return any(name.endswith((".points", ".events")) for name in os.listdir(folder))
+    except OSError:
+        return False  # it was removed: continue to watch the replica
+
+
+def _sync_to_the_end(folder: str) -> None:
+    if _has_tracked(folder):
+        from phalanx.agent.fsync import sync, tracked_files
+
+        for path in tracked_files(folder):
+            sync(path)
 
 
 def _offered(task: Task) -> MlflowOffer | None:
