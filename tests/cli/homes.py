@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from phalanx.backends.local.capacity import this_machine
 from phalanx.cli import phalanx
-from phalanx.store import Run, Store
+from phalanx.store import Run, Store, StoreError
 from tests.cli.running import COMMAND, Answer
 
 PATIENCE_S = 90.0
@@ -73,8 +73,11 @@ class Place:
             return False
         if not (self.home / "phalanx.db").exists():
             return False
-        with Store.open(self.home) as store:
-            return not store.active()
+        try:
+            with Store.open(self.home) as store:
+                return not store.active()
+        except StoreError:  # the command itself is to report it
+            return False
 
     def quick(self, *arguments: str) -> Answer:
         """The same inside this process, many times as fast: for looking at a home where all runs are over."""

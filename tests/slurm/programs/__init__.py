@@ -181,5 +181,5 @@ def until_saved(place: SlurmPlace, job: str) -> None:
     """The controller writes down what has changed after some seconds; a crash loses what is newer."""
     state = place.cluster.state / "controller" / "job_state"
     before = state.stat().st_mtime_ns
-    place.cluster.ask("scontrol", "update", f"jobid={job}", "nice=1")
+    place.cluster.ask("scontrol", "update", f"jobid={job}", "requeue=1")  # `nice` would release a held job
     wait_for(lambda: state.stat().st_mtime_ns > before)
