@@ -99,7 +99,8 @@ def test_whole_manifests_are_valid_documents_with_all_that_is_carried(case: str)
         validate(one, "1.37")
     maps = {one["metadata"]["name"]: one for one in found if one["kind"] == "ConfigMap"}
     agent, client = agent_zip.carried()
-    carried = {name: b64decode(text) for name, text in maps["phalanx-r-1-agent"]["binaryData"].items()}
+    archives = {**maps["phalanx-r-1-agent"]["binaryData"], **maps["phalanx-r-1-tracking"]["binaryData"]}
+    carried = {name: b64decode(text) for name, text in archives.items()}
     assert carried == {"agent.pyz": agent, "tracking.zip": client}
     assert b64decode(maps["phalanx-r-1-code"]["binaryData"]["code.tar.gz"]) == b"packed"
     assert found[0]["metadata"]["name"] == "phalanx-r-1"

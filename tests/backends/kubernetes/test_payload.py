@@ -129,15 +129,15 @@ def test_a_secret_is_rendered_without_its_values_and_says_so() -> None:
     assert "empty" in found["metadata"]["annotations"][payload.EMPTIED]
 
 
-def test_agent_and_client_fit_into_an_object_that_can_be_applied() -> None:
+def test_agent_and_client_fit_into_objects_that_can_be_applied() -> None:
     agent, client = agent_zip.carried()
-    found = payload.agent_map(made_of(file(None)), agent, client)
-    assert found["metadata"]["name"] == "phalanx-r-1-agent"
-    assert {name: b64decode(text) for name, text in found["binaryData"].items()} == {
+    found = payload.agent_maps(made_of(file(None)), agent, client)
+    assert [one["metadata"]["name"] for one in found] == ["phalanx-r-1-agent", "phalanx-r-1-tracking"]
+    assert {name: b64decode(text) for one in found for name, text in one["binaryData"].items()} == {
         "agent.pyz": agent,
         "tracking.zip": client,
     }
-    assert len(json.dumps(found)) < payload.LARGEST_APPLIED
+    assert max(len(json.dumps(one)) for one in found) < payload.LARGEST_APPLIED
 
 
 def test_code_that_is_too_large_is_refused_with_every_way_out() -> None:

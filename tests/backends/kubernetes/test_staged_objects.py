@@ -17,7 +17,7 @@ import pytest
 
 from phalanx.backends.contract import EngineUnavailable, JobRejected
 from phalanx.backends.kubernetes.cluster.api import Api
-from phalanx.backends.kubernetes.engine.staged_objects import apply, load, packed, stamped
+from phalanx.backends.kubernetes.engine.staged_objects import SKELETON, apply, load, packed, stamped
 from phalanx.backends.kubernetes.render.code_pieces import LARGEST_CODE
 from tests.backends.kubernetes.apiserver import FakeApiServer
 from tests.backends.kubernetes.runs import ENVIRONMENT, GANG, ONE, Works, group_of, until, works
@@ -48,8 +48,8 @@ def test_all_objects_say_whose_they_are_and_of_which_attempt(there: Works) -> No
     found = everything(there.server)
     owner = found.pop("ConfigMap/phalanx-abc")
     assert {*found} == {
-        "ConfigMap/phalanx-abc-agent", "ConfigMap/phalanx-abc-code", "Service/phalanx-abc",
-        "Job/phalanx-abc-master", "Job/phalanx-abc-worker",
+        "ConfigMap/phalanx-abc-agent", "ConfigMap/phalanx-abc-tracking", "ConfigMap/phalanx-abc-code",
+        "Service/phalanx-abc", "Job/phalanx-abc-master", "Job/phalanx-abc-worker",
     }  # fmt: skip
     for one in found.values():
         assert [owned["uid"] for owned in one["metadata"]["ownerReferences"]] == [owner["metadata"]["uid"]]
@@ -69,6 +69,23 @@ def test_what_carries_bytes_has_the_run_s_own_files(there: Works) -> None:
     code = base64.b64decode(found["ConfigMap/phalanx-abc-code"]["binaryData"]["code.tar.gz"])
     with tarfile.open(fileobj=io.BytesIO(code)) as archive:
         assert archive.getnames() == ["train.py"]
+
+
+def test_a_job_that_mounts_one_object_for_agent_and_client_gets_both_in_it(there: Works) -> None:
+    """Version 0.2 rendered such jobs; they may still wait in the queue."""
+    attempt_folder = there.run(ONE)
+    skeleton = attempt_folder.run_folder / SKELETON
+    objects = json.loads(skeleton.read_bytes())
+    for one in objects:
+        for volume in one.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", ()):
+            if volume["name"] == "agent":
+                del volume["projected"]
+                volume["configMap"] = {"name": "phalanx-abc-agent"}
+    skeleton.write_text(json.dumps(objects), encoding="utf-8")
+    there.submit(there.engine(), attempt_folder)
+    found = everything(there.server)
+    assert {*found["ConfigMap/phalanx-abc-agent"]["binaryData"]} == {"agent.pyz", "tracking.zip"}
+    assert "ConfigMap/phalanx-abc-tracking" not in found
 
 
 def test_secrets_are_in_the_secret_alone(there: Works) -> None:

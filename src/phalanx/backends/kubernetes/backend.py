@@ -132,7 +132,7 @@ class KubernetesJobs(Backend):
         objects = self.objects(plan, target)
         owner, *others = objects if code is None else image_builds.shared(objects, code)
         owner["data"][payload.PLACE] = payload.without_courier(owner["data"][payload.PLACE])
-        carried = [payload.agent_map(plan, *agent_zip.carried())]
+        carried = payload.agent_maps(plan, *agent_zip.carried())
         if code is not None and image_builds.carries_code([owner, *others]):
             carried += payload.code_maps(plan, code)
         found = [owner, *carried, *others]

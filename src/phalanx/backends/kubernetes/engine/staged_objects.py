@@ -71,7 +71,7 @@ def load(
     if is_carried and len(code) <= MOST_PACKED:
         owner, *others = image_builds.shared([owner, *others], code)
     place = json.loads(owner["data"][payload.PLACE])
-    found = [*others, _agent(folder, owner)]
+    found = [*others, *_agent(folder, owner, others)]
     if is_carried:
         if len(code) <= code_pieces.LARGEST_CODE:
             found += [_bytes_map(owner, piece.what, {piece.file: piece.data}) for piece in code_pieces.split(code)]
@@ -137,12 +137,16 @@ def _owned(one: Document, owner: Mapping[str, Any], uid: str) -> Document:
     return {**one, "metadata": {**one["metadata"], "ownerReferences": [reference]}}
 
 
-def _agent(folder: Path, owner: Document) -> Document:
+def _agent(folder: Path, owner: Document, others: Sequence[Document]) -> list[Document]:
+    """Agent and client, each in its own object. Jobs that were rendered by version 0.2 mount only the first."""
     try:
         agent, client = ((folder / run_paths.JOB / name).read_bytes() for name in (payload.AGENT, payload.CLIENT))
     except FileNotFoundError:
         agent, client = agent_zip.carried()
-    return _bytes_map(owner, "agent", {payload.AGENT: agent, payload.CLIENT: client})
+    if f'"{names.object_name(owner["metadata"]["name"], "tracking")}"' not in json.dumps(others):
+        return [_bytes_map(owner, "agent", {payload.AGENT: agent, payload.CLIENT: client})]
+    content = {"agent": {payload.AGENT: agent}, "tracking": {payload.CLIENT: client}}
+    return [_bytes_map(owner, what, files) for what, files in content.items()]
 
 
 def _bytes_map(owner: Document, what: str, content: Mapping[str, bytes]) -> Document:

@@ -164,8 +164,8 @@ def secret(made: Plan, keys: Collection[str]) -> dict[str, Any]:
     }
 
 
-def agent_map(made: Plan, agent: bytes, client: bytes) -> dict[str, Any]:
-    return _bytes_map(made, "agent", {AGENT: agent, CLIENT: client})
+def agent_maps(made: Plan, agent: bytes, client: bytes) -> list[dict[str, Any]]:
+    return [_bytes_map(made, "agent", {AGENT: agent}), _bytes_map(made, "tracking", {CLIENT: client})]
 
 
 def code_maps(made: Plan, packed: bytes) -> list[dict[str, Any]]:

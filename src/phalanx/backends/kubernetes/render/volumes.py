@@ -132,13 +132,18 @@ def for_init(found: Sequence[VolumeMount]) -> list[dict[str, Any]]:
 def _carried(made: Plan, target: ClusterTarget) -> Iterator[VolumeMount]:
     base = names.base(made)
     yield _config_map("job", base, JOB_AT)
-    yield _config_map("agent", names.object_name(base, "agent"), AGENT_AT)
+    yield _projected("agent", [{"name": names.object_name(base, what)} for what in ("agent", "tracking")], AGENT_AT)
     if code(made, target).kind == "bundle":
-        sources = [{"configMap": {"name": names.object_name(base, piece.what), "optional": True}} for piece in PIECES]
-        yield VolumeMount(
-            {"name": "bundle", "projected": {"sources": sources}},
-            {"name": "bundle", "mountPath": BUNDLE_AT, "readOnly": True},
-        )
+        pieces = [{"name": names.object_name(base, piece.what), "optional": True} for piece in PIECES]
+        yield _projected("bundle", pieces, BUNDLE_AT)
+
+
+def _projected(name: str, config_maps: Sequence[Mapping[str, Any]], at: str) -> VolumeMount:
+    """The files of several ConfigMaps in one folder: an object that `kubectl apply` accepts is small."""
+    sources = [{"configMap": dict(one)} for one in config_maps]
+    return VolumeMount(
+        {"name": name, "projected": {"sources": sources}}, {"name": name, "mountPath": at, "readOnly": True}
+    )
 
 
 def _config_map(name: str, of: str, at: str) -> VolumeMount:
