@@ -275,7 +275,7 @@ def test_ending_the_script_ends_all_replicas(tmp_path: Path, number: signal.Sign
 
 
 @pytest.mark.parametrize(
-    ("before", "number"), [("start *", 1), ("workers+=*", 1), ("workers+=*", 2), ("helpers+=*", 1), ("code=0 *", 1)]
+    ("before", "number"), [("start *", 1), ("workers+=*", 1), ("helpers+=*", 1), ("helpers+=*", 2), ("code=0 *", 1)]
 )
 def test_asked_to_end_while_it_starts_them_the_script_ends_all_replicas(
     tmp_path: Path, before: str, number: int

@@ -176,7 +176,7 @@ def test_no_text_is_changed_on_its_way_through_yaml(text: str) -> None:
 
 def test_no_engine_and_no_cluster_is_asked_to_render() -> None:
     old = ClusterTarget(cluster=Cluster(version=(1, 20)))
-    assert len(documents(completed(CASES["alike"], old))) == 2 + 1 + 4 + 1
+    assert len(documents(completed(CASES["alike"], old))) == 3 + 1 + 4 + 1
 
 
 @pytest.mark.parametrize("is_different", [False, True])
