@@ -35,9 +35,10 @@ def test_a_run_ends_with_its_metrics_and_is_found_by_them(place: Place) -> None:
     answer = place.run(f'{sys.executable} -c "{program}"')
     assert answer.code == 0, answer.err
     # The first figure is the mean of the first share of the shape: here of 1 and 1/2.
-    assert any(line.startswith("loss  0.75 ") and line.endswith(" 0.02") for line in answer.err.splitlines()), (
-        answer.err
-    )
+    assert any(
+        line.startswith("loss  0.75 ") and line.endswith(" 0.02     min 0.02, max 1")
+        for line in answer.err.splitlines()
+    ), answer.err
     rows = place.call("ps", "--json", "-q", "metric.loss:<0.1").data["runs"]
     assert [row["summary"] for row in rows] == [{"loss": pytest.approx(0.02)}]
     assert place.call("ps", "--json", "-q", "metric.loss:>0.1").data["count"] == 0

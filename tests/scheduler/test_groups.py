@@ -122,7 +122,7 @@ def test_a_rung_is_the_next_attempt_of_the_same_run_with_more_of_the_resource(wo
     assert works.statuses(run.id)[4:6] == ["succeeded", "resuming"]
     assert len(trials(works, group)) == 5  # 3 at 1, of which 1 at 3; 2 at 3
     assert works.run_folder(run.id).read() == works.store.find(run.id)._replace(
-        summary={}, started_at=None, finished_at=None
+        summary={}, best={}, started_at=None, finished_at=None
     )
 
 

@@ -249,6 +249,8 @@ def test_a_version_is_not_made_of_what_one_may_not_see(people: People, secrets: 
     mine = people.begin(THEIRS)
     for source, more in (
         (f"runs:/{secrets.run_id}/{MARK}.txt", {}),
+        (f"runs:/{secrets.run_id}/{MARK}.txt", {"run_id": secrets.run_id}),
+        ("runs:/elsewhere1/model", {"run_id": "elsewhere1"}),
         (f"mlflow-artifacts:/{secrets.run_id}/artifacts/{MARK}.txt", {}),
         (f"mlflow-artifacts://host/{secrets.run_id}/artifacts/{MARK}.txt", {}),
         (f"models:/{secrets.model}/1", {}),

@@ -333,8 +333,9 @@ def _source(call: Call, source: str, model_id: str) -> tuple[str, str]:
         return inside[1], call.run(inside[0]).id
     if source.startswith("runs:/"):
         run_id, _, path = source.removeprefix("runs:/").partition("/")
-        run_id = call.known_run(run_id)
-        return (f"artifacts/{path}", run_id) if run_id else (source, "")
+        if call.known_run(run_id) or call.text("run_id", 300, needed=False) != run_id:
+            return f"artifacts/{path}", call.run(run_id).id
+        return source, ""  # a run of another server, which the version names, too
     if not re.match(r"[a-z][a-z0-9+.-]*://", source) or source.startswith("file:"):
         raise MlflowError(
             f"Invalid model version source {truncated(source)}: expected a run's artifacts, or the URL of a store"
