@@ -171,6 +171,8 @@ class EngineExecutor:
                 if owner not in (None, known):
                     self._record(attempt_folder, owner)
             return True
+        if self.engine.makes_room and not is_stopping:
+            return True  # submitted again, it is the same job; an engine that rejects it need not be able to find it
         found = self._inherited(attempt_folder)
         result = self.finder.find(attempt_folder) if found is None else None
         if result is not None and not result.is_certain:
