@@ -68,6 +68,25 @@ def test_what_the_engine_refuses_fails_with_its_words(cluster: Cluster) -> None:
     assert (cluster.run(run).status, cluster.run(run).reason) == ("failed", "slurm refused the job: Invalid account")
 
 
+def test_an_engine_that_may_not_list_jobs_can_still_reject_one(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its submissions are idempotent, so no job has to be looked for first."""
+
+    def forbidden(_: object) -> dict[str, Observation]:
+        raise EngineUnavailable("jobs cannot be listed")
+
+    monkeypatch.setattr(cluster.engine, "makes_room", True)
+    monkeypatch.setattr(cluster.engine, "observe", forbidden)
+    run = cluster.submit()
+    cluster.engine.fault = JobRejected("jobs cannot be listed")
+    cluster.turn()
+    assert (cluster.run(run).status, cluster.run(run).reason) == (
+        "failed",
+        "slurm refused the job: jobs cannot be listed",
+    )
+
+
 def test_a_job_that_is_started_again_is_the_next_attempt(cluster: Cluster) -> None:
     run = cluster.submit()
     cluster.turn()
