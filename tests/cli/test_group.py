@@ -32,7 +32,7 @@ def test_a_group_is_followed_to_its_best_trial(place: Place) -> None:
     assert (group["name"], group["status"]) == ("probe", "succeeded")
     best = place.call("group", "best", "probe", "--json").data["trials"][0]
     assert (best["trial"], best["params"], best["value"]) == (1, {"x": 1}, 1.0)
-    assert f"best: trial 1, run {best['run']}: loss 1 (trial 1)" in lines
+    assert f"best: trial 1, run {best['run']}: loss 1" in lines
     assert place.call("ps", "-q", f"group:{group['id']}", "--json").data["count"] == 3
     compared = place.call("compare", "probe", "--json").data
     assert compared["runs"][0]["id"] == best["run"]

@@ -120,20 +120,21 @@ def progress_line(group: Run, found: Mapping[str, Any]) -> str:
     parts = [f"{ended} of {total} trials" if total else f"{ended} trials", f"{trials.get('running', 0)} running"]
     parts += [f"{trials[name]} {name}" for name in ("failed", "invalid", "stopped") if trials.get(name)]
     text = ", ".join(parts)
-    best = best_text(found)
+    best = best_value(found)
     if best:
-        text += f"; {best}"
+        text += f"; best {best} (trial {found['best']['trial']})"
     if total and group.started_at is not None and 0 < ended < total:
         left = (datetime.now(UTC) - group.started_at) / ended * (total - ended)
         text += f"; about {_span(left)} left"
     return text
 
 
-def best_text(found: Mapping[str, Any]) -> str:
+def best_value(found: Mapping[str, Any]) -> str:
+    """`loss 0.1`; empty without a result."""
     best, metric = found.get("best"), found.get("metric")
     if not best or not metric:
         return ""
-    return f"best {printable(metric['name'])} {number(best['value'])} (trial {best['trial']})"
+    return f"{printable(metric['name'])} {number(best['value'])}"
 
 
 def _span(time_left: timedelta) -> str:
@@ -147,7 +148,7 @@ def _result(group: Run, found: Mapping[str, Any]) -> list[str]:
     lines = ["", progress_line(group, found)]
     best = found.get("best")
     if best:
-        lines.append(f"best: trial {best['trial']}, run {best['run']}: {best_text(found).partition('best ')[2]}")
+        lines.append(f"best: trial {best['trial']}, run {best['run']}: {best_value(found)}")
     lines.append(f"group {group.id}: {status_text(group.status)}: {printable(group.reason)}")
     if group.status == "warning":
         lines.append(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from phalanx.cli.group_watch import best_text, number, params_text, progress_line
+from phalanx.cli.group_watch import best_value, number, params_text, progress_line
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, print_result, printable, table
 from phalanx.cli.render.tables import status_text
@@ -55,7 +55,7 @@ def show(group: str, as_json: bool) -> None:
         best = search["best"]
         params = next(row["params"] for row in rows if row["trial"] == best["trial"])
         click.echo(
-            f"  best         {best_text(search).partition('best ')[2]}, run {best['run']}: {params_text(params)}"
+            f"  best         trial {best['trial']}, run {best['run']}: {best_value(search)}  {params_text(params)}"
         )
     rungs = _rungs(rows)
     if len(rungs) > 1:
