@@ -38,6 +38,9 @@ def everything(server: FakeApiServer) -> dict[str, dict[str, Any]]:
     return {f"{kind}/{one['metadata']['name']}": one for kind, one in found}
 
 
+OBJECTS = 7  # of a gang: four ConfigMaps, a Service, two Jobs
+
+
 def uids(objects: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {name: one["metadata"]["uid"] for name, one in objects.items()}
 
@@ -213,7 +216,7 @@ def kill_at(number: int, *, is_sent: bool, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("is_sent", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("number", range(1, 7))
+@pytest.mark.parametrize("number", range(1, OBJECTS + 1))
 @pytest.mark.slow
 def test_a_scheduler_killed_between_any_two_requests_is_completed_by_the_next(
     there: Works, number: int, is_sent: bool
@@ -226,11 +229,11 @@ def test_a_scheduler_killed_between_any_two_requests_is_completed_by_the_next(
     there.connections.close()
     left = uids(everything(there.server))
     engine = there.engine()
-    is_whole = number == 6 and is_sent
+    is_whole = number == OBJECTS and is_sent
     assert (engine.history("abc") != {}) == is_whole  # a part of it is nothing that anybody could wait for
     handle = there.submit(engine, attempt_folder)
     found = uids(everything(there.server))
-    assert len(found) == 6
+    assert len(found) == OBJECTS
     assert left.items() <= found.items()
     until(lambda: list(engine.observe([])) == [handle])
 
