@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -30,13 +31,19 @@ def _text(dumper: Any, text: str) -> Any:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-def _written(dumper: Any, scalar: WrittenScalar) -> Any:
-    """The characters of a value, unquoted."""
-    tag = dumper.resolve(yaml.ScalarNode, scalar.text, (True, False))  # the one that needs no mark
-    return dumper.represent_scalar(tag, scalar.text)
+def _written(dumper: Any, scalar: WrittenScalar | float) -> Any:
+    """The characters of a value, unquoted. Those of an ordinary number follow from it: PyYAML writes others."""
+    text = str(scalar)
+    tag = dumper.resolve(yaml.ScalarNode, text, (True, False))  # the one that needs no mark
+    return dumper.represent_scalar(tag, text)
+
+
+def _float(dumper: Any, number: float) -> Any:
+    return _written(dumper, number) if math.isfinite(number) else dumper.represent_float(number)
 
 
 _Dumper.add_representer(str, _text)
+_Dumper.add_representer(float, _float)
 for _kind in (WrittenInt, WrittenFloat, WrittenBool, WrittenNull):
     _Dumper.add_representer(_kind, _written)
 
