@@ -36,6 +36,8 @@ from tests.install.environments import (
 )
 
 FILE = {"version": 1, "kind": "experiment", "framework": "pytorch", "environment": {"replicas": {"n_workers": 1}}}
+RANDOM = {"random_search": {"n_experiments": 1}, "metric": {"name": "loss", "optimization": "minimize"}}
+TPE = {"tpe": {"n_experiments": 2, "metric": {"name": "loss"}}}
 PROGRAM = """
 import os
 from pathlib import Path
@@ -47,8 +49,8 @@ Path(os.environ["PHALANX_OUTPUTS"], "best.pt").write_text("weights")
 print("trained")
 """
 ONE_SHOT = ("serve", "ui")  # they go on until they are ended, and have tests of their own
-# How each verb is called on the home below. {first}, {spare}: runs that are over; {url}: a server of that home. A verb
-# that is not here is called with nothing but --json.
+# How each verb is called on the home below. {first}, {spare}: runs that are over; {group}: a group that is over; {url}: a
+# server of that home. A verb that is not here is called with nothing but --json.
 CALLS: dict[str, list[str]] = {
     "run": ["-f", "file.yml", "--name", "another"],
     "show": ["{first}"],
@@ -56,6 +58,15 @@ CALLS: dict[str, list[str]] = {
     "events": ["{first}"],
     "top": ["--once"],
     "stop": ["{first}"],
+    "group add": ["{added}", "x=0.5"],
+    "group best": ["{group}"],
+    "group extend": ["{extended}", "--n", "2"],
+    "group pause": ["{group}"],
+    "group resume": ["{resumed}"],
+    "group set": ["{group}", "concurrency=2"],
+    "group show": ["{group}"],
+    "group stop": ["{group}"],
+    "group trials": ["{group}"],
     "statuses": ["{first}"],
     "restart": ["{first}"],
     "resume": ["{spare}"],
@@ -97,13 +108,20 @@ CALLS: dict[str, list[str]] = {
 }
 STDIN = {"users add": "a long password\n", "users password": "another long password\n", "login": "{token}\n"}
 # What cannot succeed here, and what it says then
-REFUSED = {"site init": "login node", "wheels": ""}
+REFUSED = {
+    "site init": "login node",
+    "wheels": "",
+    "group pause": "has ended",
+    "group set": "has ended",
+    "group stop": "has ended",
+}
 # What needs an extra, each with its arguments and variables
 NEEDS: list[tuple[str, list[str], dict[str, str]]] = [
     ("series", ["export", "{first}", "--format", "parquet", "--output", "table"], {}),
     ("kubernetes", ["run", "-f", "file.yml", "--on", "kubernetes", "--detach"], {}),
     ("kubernetes", ["run", "-f", "file.yml", "--on", "kubeflow"], {}),
     ("kubernetes", ["doctor", "--on", "kubernetes"], {}),
+    ("search", ["run", "-f", "tpe.yml"], {}),
     ("postgres", ["ps"], {"PHALANX_DATABASE": "postgresql://nowhere/runs"}),
     ("postgres", ["serve", "--port", "0"], {"PHALANX_DATABASE": "postgresql://nowhere/runs"}),
     ("s3", ["outputs", "{first}", "--push", "s3://bucket/runs"], {}),
@@ -197,8 +215,13 @@ class Home(Installed):
     def fill(self) -> None:
         (self.folder / "program.py").write_text(PROGRAM)
         (self.folder / "file.yml").write_text(json.dumps({**FILE, "run": {"cmd": "python program.py"}}))
+        for name, search in (("group", RANDOM), ("tpe", TPE)):
+            group = {"version": 1, "kind": "group", "hptuning": {"matrix": {"x": {"uniform": [0, 1]}}, **search}}
+            (self.folder / f"{name}.yml").write_text(json.dumps({**group, "run": {"cmd": "python program.py"}}))
         (self.folder / "metrics.csv").write_text("step,loss\n0,1.5\n1,1.25\n")
         self.names |= {name: self.made(name) for name in ("first", "spare", "extra")}
+        for name in ("group", "added", "extended", "resumed"):
+            self.names[name] = str(self.ok("run", "-f", "group.yml", "--name", name, "--json").data["id"])
         self.names["store"] = str(self.base / "store")
         (self.base / "store").mkdir()
         for model in ("net", "net", "spare"):
