@@ -49,7 +49,7 @@ Path(os.environ["PHALANX_OUTPUTS"], "best.pt").write_text("weights")
 print("trained")
 """
 ONE_SHOT = ("serve", "ui")  # they go on until they are ended, and have tests of their own
-# How each verb is called on the home below. {first}, {spare}: runs that are over; {group}: a group that is over; {url}: a
+# How each verb is called on the home below. {first}, {spare}: runs that are over; {group}: a group that is; {url}: a
 # server of that home. A verb that is not here is called with nothing but --json.
 CALLS: dict[str, list[str]] = {
     "run": ["-f", "file.yml", "--name", "another"],
