@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from phalanx import plan
@@ -26,9 +27,10 @@ def plan_of(spec: Spec, run_id: str = PREVIEW_ID) -> Plan | None:
 
 def command_of(spec: Spec, made: Plan | None) -> str | None:
     """The command; for a group with its templates, because every suggestion fills them in differently."""
-    if spec.kind is not Kind.GROUP:
+    run = spec.document.get("run")
+    if spec.kind is not Kind.GROUP or not isinstance(run, Mapping):  # the whole section may be a template
         return made.command if made else None
-    written = (spec.document.get("run") or {}).get("cmd")
+    written = run.get("cmd")
     if written is None:
         return None
     return join(tuple(str(part) for part in written) if isinstance(written, tuple) else (str(written),))
