@@ -210,6 +210,11 @@ def test_each_replica_has_cores_of_its_own() -> None:
     assert held_to_cores(document, planned(document), range(5), "taskset") is None
 
 
+def test_a_run_section_that_is_a_template_cannot_be_held() -> None:
+    document = file({"resources": {"cpu": {"requests": 1}}}, run="{{ {'cmd': 'x'} }}")
+    assert held_to_cores(document, planned(document), [0, 1], "taskset") is None
+
+
 def test_ranks_of_a_launcher_cannot_be_held() -> None:
     document = file({"replicas": {"n_workers": 2, "launcher": "mpirun"}}, framework="mpi")
     assert held_to_cores(document, planned(document), range(8), "taskset") is None

@@ -37,7 +37,10 @@ def held_to_cores(
     else:
         cases = " ".join(f"{name}) {hold} {listed} $$;;" for name, listed in sets.items())
         line = f"case $PHALANX_ROLE-$PHALANX_INDEX in {cases} esac > /dev/null"
-    command = document["run"]["cmd"]
+    run = document.get("run")
+    if not isinstance(run, dict) or "cmd" not in run:  # the whole section may be a template
+        return None
+    command = run["cmd"]
     return {**document, "run": {"cmd": [line, *(command if isinstance(command, list) else [command])]}}
 
 
