@@ -65,7 +65,11 @@ def python_of(script: Script) -> str:
 
 
 def phalanx(folder: Path, *arguments: str) -> Any:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "WANDB_", "PYTHON"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MLFLOW_", "WANDB_", "KERAS_", "PYTHON"))
+    }
     environment = {**kept, "PHALANX_HOME": str(folder / "home"), "WANDB_SILENT": "true", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
         [COMMAND, *arguments, "--json"],
