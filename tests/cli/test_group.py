@@ -6,10 +6,15 @@ import json
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 import pytest
 
+from phalanx import plan
+from phalanx.cli.render.search_cost import cost_lines
+from phalanx.spec import load
+from phalanx.spec.groups import first_suggestion
 from tests.cli.homes import Place, place_fixture, wait_for  # noqa: F401 - found by its name
 
 LOG = f"{sys.executable} -c 'from phalanx import tracking; tracking.log(loss={{{{ x }}}})'"
@@ -157,3 +162,20 @@ def test_a_run_is_no_group(place: Place) -> None:
     run = place.ran("true")
     answer = place.call("group", "pause", run)
     assert (answer.code, answer.err) == (2, f"error: run {run} is no group, but a run of kind experiment\n")
+
+
+@pytest.mark.parametrize(
+    ("search", "line"),
+    [
+        ("hyperband: {max_iter: 1000000000000000, eta: 1.1, resource: {name: e}, metric: {name: l}}", "one or more"),
+        ("pbt: {n_experiments: 900, max_iter: 9000, interval: 1, resource: {name: e}, metric: {name: l}}", "900 runs"),
+        ("random_search: {n_experiments: 50000}", "50000 runs, 1 at a time"),
+    ],
+)
+def test_the_cost_of_a_huge_search_is_not_played(search: str, line: str) -> None:
+    """It would take minutes, or for ever."""
+    text = f"version: 1\nkind: group\nhptuning: {{matrix: {{x: {{uniform: [0, 1]}}}}, {search}}}\nrun: {{cmd: x}}\n"
+    loaded = load([("search.yml", text.encode())])
+    began = time.process_time()
+    assert any(line in text for text in cost_lines(loaded, plan.make(first_suggestion(loaded), "r-1", "p")))
+    assert time.process_time() - began < 5
