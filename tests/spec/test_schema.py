@@ -643,3 +643,11 @@ def test_the_modern_form_of_a_valid_file_fits_the_json_schema(text: str) -> None
 def test_a_wrong_file_does_not_fit_the_json_schema_either(document: dict[str, Any]) -> None:
     assert not jsonschema.Draft202012Validator(json_schema()).is_valid(document)
     assert messages_of(json.dumps(document)) or document == {"version": 1}
+
+
+def test_replicas_and_their_processes_are_bounded_together() -> None:
+    replicas = "framework: pytorch\nenvironment: {{replicas: {{n_workers: {}, processes: {}}}}}\n"
+    assert load_text(EXPERIMENT + replicas.format(999, 100)).environment.replicas is not None
+    error = error_of(EXPERIMENT + replicas.format(1000, 100))
+    assert error.message == "1001 replicas with so many processes each are more than 100000 in total"
+    assert error.place.line == 4

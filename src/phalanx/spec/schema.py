@@ -120,7 +120,13 @@ INDEXED = RecordShape(
 )
 
 
-def _indices_fit(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
+def _replicas_fit(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
+    trained = values.get("n_workers", 0) + 1
+    processes = node.get("processes")
+    if processes is not None and trained * values.get("processes", 1) > MOST_REPLICAS:
+        findings.error(
+            processes, f"{trained} replicas with so many processes each are more than {MOST_REPLICAS} in total"
+        )
     for role, count_key in (("worker", "n_workers"), ("ps", "n_ps")):
         count = values.get(count_key, 0)
         seen: set[int] = set()
@@ -187,7 +193,7 @@ REPLICAS = RecordShape(
         "delay_workers_by_global_step": Field(Boolean(), "Accepted for compatibility with Polyaxon; has no effect."),
     },
     _replicas,
-    _indices_fit,
+    _replicas_fit,
     elsewhere={
         **hints(OTHER_NAMES, ("environment", "replicas"), ("n_workers", "n_ps", "default_ps", "ps")),
         "resources": "write `default_worker: {resources: ...}`; those of the master are in `environment.resources`",
