@@ -109,7 +109,7 @@ class FolderScan(NamedTuple):
 
 
 def scan(place: FolderPlace, since_ns: int, most_s: float = MOST_SECONDS) -> FolderScan:
-    """Look at every file once. A file that was moved or copied here counts, too, whatever modification time it has."""
+    """Look at every file once. A file that was moved or copied here counts, too, even with an old time."""
     until = time.monotonic() + most_s
     files: list[WorkingFile] = []
     seen = more = more_bytes = 0

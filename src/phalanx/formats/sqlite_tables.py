@@ -1,4 +1,4 @@
-"""SQLite databases of other tools, read without trust: read-only, bounded, whatever columns their version has."""
+"""SQLite databases of other tools, read without trust: read-only, bounded, with any set of columns."""
 
 from __future__ import annotations
 

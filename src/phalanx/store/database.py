@@ -33,7 +33,7 @@ class Database(ABC):
 
     dialect: ClassVar[str]
     begin: ClassVar[str]
-    row_lock: ClassVar[str]  # ends a SELECT in a transaction whose rows nobody else may change until it ends
+    row_lock: ClassVar[str]  # ends a SELECT in a transaction whose rows no other transaction may change until it ends
     lower: ClassVar[str]  # expression that makes `{}` comparable ignoring case
     driver_error: type[Exception]
     place: str

@@ -56,7 +56,7 @@ class TrackedValueQueries:
 
     @contextmanager
     def summarising(self, run_id: str) -> Iterator[None]:
-        """A transaction in which nobody else changes the summaries of a run. Who reads the run's files and stores what
+        """A transaction in which no other one changes the summaries of a run. Who reads the run's files and stores what
         they contain does both inside of it: so no older summary replaces a newer one."""
         with self.transaction():
             self._database.rows(f"SELECT key FROM runs WHERE id = ?{self._database.row_lock}", [run_id])

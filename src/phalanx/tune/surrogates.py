@@ -34,7 +34,7 @@ def package(name: str) -> Any:
 
 
 class Result(NamedTuple):
-    """A trial with its loss: lower is better, whatever the metric."""
+    """A trial with its loss: lower is better, also for a metric that is maximised."""
 
     trial: SearchTrial
     loss: float

@@ -189,7 +189,7 @@ class MlflowCalls:
         return {"experiment": self._experiment()}
 
     def _experiment(self) -> dict[str, Any]:
-        """The project of the run, whatever the code calls it."""
+        """The project of the run. The name that the code gives is ignored."""
         return {
             "experiment_id": "0",
             "name": self.records.project,
