@@ -1,0 +1,107 @@
+"""The rate of trials that do nothing: a group at concurrency 16, beside GNU parallel with as many jobs and the same commands.
+
+    python benchmarks/group_cost.py [TRIALS]
+
+Both are also compared by CPU time, which other work on the machine changes less. The orphans of a command count, too:
+agents outlive what started them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from measuring import PHALANX, report
+
+CONCURRENCY = 16
+ROUNDS = 4  # both sides in turn, so that noise meets them alike
+SUBREAPER = 36  # prctl: orphans become children of this process, and their CPU time is counted with them
+END_S = 30.0  # for processes that a command left
+
+
+class Cost(NamedTuple):
+    wall_s: float
+    cpu_s: float
+
+    def __add__(self, other: object) -> Cost:
+        assert isinstance(other, Cost)
+        return Cost(self.wall_s + other.wall_s, self.cpu_s + other.cpu_s)
+
+
+def cost_of(command: list[str], environment: dict[str, str]) -> Cost:
+    before, began = _children_s(), time.perf_counter()
+    subprocess.run(command, check=True, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    wall_s = time.perf_counter() - began
+    deadline = time.monotonic() + END_S
+    while _has_children() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return Cost(wall_s, _children_s() - before)
+
+
+def _has_children() -> bool:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def group_file(folder: Path, trials: int) -> Path:
+    file = folder / "group.yml"
+    content = {
+        "version": 1,
+        "kind": "group",
+        "environment": {"resources": {"cpu": {"requests": 0.01}}},  # 16 at a time also on a small machine
+        "hptuning": {"concurrency": CONCURRENCY, "matrix": {"x": {"range": f"0:{trials}:1"}}},
+        "run": {"cmd": "true {{ x }}"},
+    }
+    file.write_text(json.dumps(content))
+    return file
+
+
+def main() -> int:
+    trials = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    parallel = shutil.which("parallel")
+    if parallel is None:
+        print("GNU parallel is not installed: `apt-get install parallel`", file=sys.stderr)
+        return 2
+    ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+    size = max(1, trials // ROUNDS)
+    theirs = ours = Cost(0.0, 0.0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        environment = {**os.environ, "PHALANX_HOME": str(folder / "home")}
+        file = group_file(folder, size)
+        numbers = list(map(str, range(size)))
+        for _ in range(ROUNDS):
+            theirs += cost_of([parallel, f"-j{CONCURRENCY}", "true", "{}", ":::", *numbers], environment)
+            ours += cost_of([*PHALANX, "run", "--json", "-f", str(file)], environment)
+    done = ROUNDS * size
+    for title, cost in (("GNU parallel", theirs), ("a group", ours)):
+        print(
+            f"{title:<14} {done} trials that do nothing, {CONCURRENCY} at a time: {done / cost.wall_s:.1f} a second, "
+            f"{1000 * cost.cpu_s / done:.1f} ms of CPU each"
+        )
+    rate, cpu = theirs.wall_s / ours.wall_s, theirs.cpu_s / ours.cpu_s
+    report("rate of trials against GNU parallel", f"{rate:.3f}x", "0.2x", met=rate >= 0.2)
+    print(f"by CPU time: {cpu:.3f}x")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
