@@ -1,4 +1,4 @@
-"""The rate of trials that do nothing: a group at concurrency 16, beside GNU parallel with as many jobs and the same commands.
+"""The rate of trials that do nothing: a group at concurrency 16, beside GNU parallel with the same commands.
 
     python benchmarks/group_cost.py [TRIALS]
 

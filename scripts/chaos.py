@@ -3,7 +3,7 @@
     python scripts/chaos.py --rounds 100 --seed 7
 
 The real command line submits runs in a separate home. Processes of that home are killed at random moments: background
-schedulers, launchers, agents, replicas, whole process groups, and submitters between any two of their steps. After
+schedulers, fork servers, agents, replicas, whole process groups, and submitters between any two of their steps. After
 every round, every run must have finished with a true and recorded status, and none of its processes may be alive.
 """
 
@@ -76,7 +76,7 @@ class Process:
         if "phalanx.scheduler" in self.command:
             return "scheduler"
         if ".pyz" in self.command:
-            return "agent"
+            return "agent" if (self.value("PHALANX_AGENT_OF") or "").strip() else "fork server"
         return "replica" if self.value("PHALANX_RUN_ID") else "command"
 
 
@@ -173,7 +173,7 @@ class Drill:
         if self.random.random() < 0.15:
             self.stop_one()
         else:
-            self.kill_one(("scheduler", "agent", "replica"))
+            self.kill_one(("scheduler", "fork server", "agent", "replica"))
 
     def wait(self, until: float) -> None:
         while time.monotonic() < until:

@@ -5,12 +5,14 @@ import os
 import shutil
 import signal
 import time
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from phalanx.agent.fork_server import ForkServer
 from phalanx.backends.local import runner
 from phalanx.backends.local.capacity import NOTHING, Capacity
 from phalanx.home import attempts
@@ -514,13 +516,28 @@ def test_two_agents_for_one_replica_run_its_command_once(works: Works) -> None:
     attempt_folder = attempts.AttemptFolder(works.run_folder(run_id).path, run_id, 1, ("master-0",))
     environment = {**os.environ}
     started = attempts.read_facts(attempt_folder)
-    runner.start(
-        attempt_folder, working=Path(started["working"]), environment=environment, gpus={}, grace_s=1.0,
-        agents=works.home.agents,
-    )  # fmt: skip
+    with closing(ForkServer()) as fork_server:
+        runner.start(
+            attempt_folder, working=Path(started["working"]), environment=environment, gpus={}, grace_s=1.0,
+            agents=works.home.agents, fork_server=fork_server,
+        )  # fmt: skip
     assert works.settle(run_id).status == "succeeded"
     time.sleep(0.2)
     assert works.log(run_id) == "once\n"
+
+
+def test_a_killed_fork_server_costs_no_run(works: Works) -> None:
+    """Its agents go on, and the next ones come from another."""
+    first = works.submit("echo up; while [ ! -e go ]; do sleep 0.05; done")
+    works.says(first, "up")
+    server = works.scheduler.executors.here.fork_server
+    assert server.process is not None
+    before = server.process.pid
+    os.kill(before, signal.SIGKILL)
+    second = works.submit("touch go")
+    assert works.settle(first, second).status == "succeeded"
+    assert works.run(first).attempt == works.run(second).attempt == 1
+    assert server.process.pid != before
 
 
 def test_a_damaged_end_is_not_believed(works: Works) -> None:

@@ -35,6 +35,8 @@ class Works:
 
     def new_scheduler(self, room: Capacity = ROOMY, gpus: tuple[str, ...] = ()) -> Scheduler:
         """Another one takes over; nobody tells it anything."""
+        if hasattr(self, "scheduler"):
+            self.scheduler.close()
         self.scheduler = Scheduler(self.home, self.store, self.clock)
         self.scheduler.room, self.scheduler.gpus = room, gpus
         return self.scheduler
@@ -80,6 +82,7 @@ class Works:
         try:
             self.turn_until(lambda: not self.store.active(), 20.0)
         finally:
+            self.scheduler.close()
             self.store.close()
 
     # looking -----------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@ or, in the script of a job:
 python -m phalanx.agent PLAN FACTS --claim ATTEMPT|by-hand | --here | --gather FIRST | --settle | --leave
 or, for all replicas on one machine:
 python -m phalanx.agent PLAN FACTS --all-here HANDLE
+or, to fork agents for a process that starts many:
+python -m phalanx.agent --fork-server DESCRIPTOR MARK
 or, in a pod, where all inputs are at fixed paths:
 python -m phalanx.agent --pod | --prepare | --train-job prepare|run"""
 
@@ -31,6 +33,10 @@ def main() -> int:
         from phalanx.agent import init_container
 
         return init_container.prepare()
+    if len(given) == 3 and given[0] == "--fork-server":
+        from phalanx.agent import fork_server
+
+        return fork_server.serve(int(given[1]), given[2], main)
     if len(given) == 2 and given[0] == "--train-job":
         from phalanx.agent import train_job
 

@@ -90,9 +90,11 @@ class Executors:
         self.connections = Connections()
 
     def close(self) -> None:
-        """Close the connections and threads of all engines. Submissions without a result are found again later."""
+        """Close the connections and threads of all engines, and the process that forks agents. Submissions without a
+        result are found again later."""
         for executor in self.elsewhere:
             executor.close()
+        self.here.close()
         self.connections.close()
 
     def of(self, run: Run) -> Executor:

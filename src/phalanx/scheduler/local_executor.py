@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
+from phalanx.agent.fork_server import ForkServer
 from phalanx.agent.supervisor import NO_SPACE
 from phalanx.backends.contract import ENDED, Observation
 from phalanx.backends.local import runner
@@ -14,6 +16,7 @@ from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import Home
 from phalanx.store import Run
 
+GRACE_S = 10.0  # between TERM and KILL
 STARTING_PATIENCE_S = 60.0  # for a started agent to write its file
 LOOK_FOR_AGENTS_S = 0.5  # how often to look for starting agents
 FULL_S = 2.0  # from the end of a command that found a full disk until the scheduler notices
@@ -28,6 +31,28 @@ class LocalExecutor:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.looked_for: dict[str, float] = {}
+        self.fork_server = ForkServer()
+
+    def close(self) -> None:
+        self.fork_server.close()
+
+    def start(
+        self,
+        attempt_folder: AttemptFolder,
+        working: Path,
+        environment: Mapping[str, str],
+        gpus: Mapping[str, list[str]],
+    ) -> None:
+        """Start the replicas of an attempt. Raises what `runner.start` does."""
+        runner.start(
+            attempt_folder,
+            working=working,
+            environment=environment,
+            gpus=gpus,
+            grace_s=GRACE_S,
+            agents=self.home.agents,
+            fork_server=self.fork_server,
+        )
 
     def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:  # noqa: ARG002
         self.looked_for = {run_id: at for run_id, at in self.looked_for.items() if run_id in runs}

@@ -16,6 +16,7 @@ from subprocess import SubprocessError
 from typing import TypeVar
 
 from phalanx import run_paths
+from phalanx.agent.fork_server import ForkServerLost
 from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, Observation
 from phalanx.backends.local import runner
 from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
@@ -40,7 +41,6 @@ from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 ADOPT_S = 1.0  # how often to look for folders without rows, if there are new folders
-GRACE_S = 10.0
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
 QUEUED = "status:created|resuming|warning"
@@ -213,6 +213,8 @@ class Scheduler(Ledger):
                 executor.order(StartRequest(attempt_folder, working, given))
             else:
                 self._start_here(run, attempt_folder, working)
+        except ForkServerLost as fault:
+            self.trouble = f"run {run.id}: {fault}"  # the next pass looks for its agents, and starts it again
         except SubprocessError as fault:  # the next pass finds all replicas lost, and retries or fails the run
             runner.fail_start(attempt_folder, fault)
         except (OSError, ValueError, KeyError) as fault:
@@ -231,13 +233,11 @@ class Scheduler(Ledger):
         others = [self.facts(other) for other in self.started if other.id != run.id and other.backend in LOCAL_BACKENDS]
         busy = {gpu for facts in others for given in facts.get("gpus", {}).values() for gpu in given}
         given = self.home.environment(run.id)
-        runner.start(
+        self.executors.here.start(
             attempt_folder,
-            working=working,
+            working,
             environment={**given, **server_environment(self.home.path, run, given)},
             gpus=allocate(self.gpus, busy, self.watched[run.id].plan),
-            grace_s=GRACE_S,
-            agents=self.home.agents,
         )
         self.change(run, Status.STARTING, "agents started")
 

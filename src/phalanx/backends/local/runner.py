@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from phalanx import run_paths
 from phalanx.agent import processes
+from phalanx.agent.fork_server import AgentStart, ForkServer
 from phalanx.agent.launcher import AGENT_MARK
 from phalanx.agent.processes import boot_id, is_alive_here
 from phalanx.atomic_files import make_private, read_json, write_atomic
@@ -61,10 +61,11 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
     gpus: Mapping[str, list[str]],
     grace_s: float,
     agents: Path,
+    fork_server: ForkServer,
 ) -> None:
     """Start the replicas, each with its own port; `observe` finds them, also in later processes. Call it again only
-    after `sweep`, and if no replica was ever seen. Raises OSError if nothing was started, CalledProcessError or
-    TimeoutExpired if some replicas may have been.
+    after `sweep`, and if no replica was ever seen. Raises OSError if nothing was started; ForkServerLost,
+    CalledProcessError or TimeoutExpired if some replicas may have been.
     """
     for folder in (
         attempt_folder.run_folder / run_paths.OUTPUTS,
@@ -72,14 +73,7 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
         *map(attempt_folder.folder, attempt_folder.replicas),
     ):
         make_private(folder, attempt_folder.run_folder)
-    command = [
-        sys.executable,
-        "-I",
-        "-S",
-        str(agent_file(agents)),
-        str(attempt_folder.run_folder / run_paths.PLAN),
-        str(attempt_folder.facts_file),
-    ]
+    program = [sys.executable, "-I", "-S", str(agent_file(agents))]
     client = client_paths(agents)
     ports = reserve_ports(len(attempt_folder.replicas))
     facts = {
@@ -107,17 +101,14 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
         with os.fdopen(
             os.open(_complaints(attempt_folder), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
         ) as complaints:
-            subprocess.run(
-                command,
-                check=True,
-                timeout=LAUNCH_S,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=complaints,
-                env={**environment, AGENT_MARK: attempt_folder.run_id},
-                start_new_session=True,
-                pass_fds=[name.fileno() for name in ports.values()],
+            asked = AgentStart(
+                arguments=[str(attempt_folder.run_folder / run_paths.PLAN), str(attempt_folder.facts_file)],
+                environment=environment,
+                mark=(AGENT_MARK, attempt_folder.run_id),
+                stderr=complaints.fileno(),
+                descriptors=[name.fileno() for name in ports.values()],
             )
+            fork_server.start_agent(program, asked, LAUNCH_S)
     finally:
         for name in ports.values():
             name.close()
