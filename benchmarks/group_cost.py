@@ -3,7 +3,7 @@
     python benchmarks/group_cost.py [TRIALS]
 
 Both are also compared by CPU time, which other work on the machine changes less. The orphans of a command count, too:
-agents outlive what started them.
+agents outlive what started them. Both work in a small folder: what agents look for in a large one is `folder_cost.py`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,12 @@ class Cost(NamedTuple):
         return Cost(self.wall_s + other.wall_s, self.cpu_s + other.cpu_s)
 
 
-def cost_of(command: list[str], environment: dict[str, str]) -> Cost:
+def cost_of(command: list[str], folder: Path) -> Cost:
+    environment = {**os.environ, "PHALANX_HOME": str(folder / "home")}
     before, began = _children_s(), time.perf_counter()
-    subprocess.run(command, check=True, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        command, check=True, env=environment, cwd=folder / "work", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
     wall_s = time.perf_counter() - began
     deadline = time.monotonic() + END_S
     while _has_children() and time.monotonic() < deadline:
@@ -62,7 +65,8 @@ def _children_s() -> float:
 
 
 def group_file(folder: Path, trials: int) -> Path:
-    file = folder / "group.yml"
+    file = folder / "work" / "group.yml"
+    file.parent.mkdir()
     content = {
         "version": 1,
         "kind": "group",
@@ -85,12 +89,11 @@ def main() -> int:
     theirs = ours = Cost(0.0, 0.0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        environment = {**os.environ, "PHALANX_HOME": str(folder / "home")}
         file = group_file(folder, size)
         numbers = list(map(str, range(size)))
         for _ in range(ROUNDS):
-            theirs += cost_of([parallel, f"-j{CONCURRENCY}", "true", "{}", ":::", *numbers], environment)
-            ours += cost_of([*PHALANX, "run", "--json", "-f", str(file)], environment)
+            theirs += cost_of([parallel, f"-j{CONCURRENCY}", "true", "{}", ":::", *numbers], folder)
+            ours += cost_of([*PHALANX, "run", "--json", "-f", str(file)], folder)
     done = ROUNDS * size
     for title, cost in (("GNU parallel", theirs), ("a group", ours)):
         print(

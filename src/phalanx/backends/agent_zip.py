@@ -99,9 +99,12 @@ def _small(room: str) -> bytes:
     return packed.getvalue()
 
 
+def _modules(room: str) -> tuple[str, ...]:
+    return (*_MODULES, *(_MODULES_OF_AGENT if room == "agent" else ()))
+
+
 def _sources(room: str) -> list[Path]:
-    modules = (*_MODULES, *(_MODULES_OF_AGENT if room == "agent" else ()))
-    return [*(_PACKAGE / name for name in modules), *sorted((_PACKAGE / room).rglob("*.py"))]
+    return [*(_PACKAGE / name for name in _modules(room)), *sorted((_PACKAGE / room).rglob("*.py"))]
 
 
 def _read(sources: list[Path]) -> dict[str, str]:
@@ -110,13 +113,20 @@ def _read(sources: list[Path]) -> dict[str, str]:
 
 def _packed(folder: Path, room: str, ending: str, own: dict[str, str]) -> Path:
     """A package, the modules that it needs and generated files, in one archive that is named by its content."""
-    sources = _sources(room)
-    stamp = "".join(f"{path.stat().st_mtime_ns}:{path.stat().st_size};" for path in sources) + repr(own)
-    target = folder / f"{room}-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}.{ending}"
+    target = folder / f"{room}-{_version(room, own)}.{ending}"
     if not target.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(target, _read(sources), own)
+        _write(target, _read(_sources(room)), own)
     return target
+
+
+def _version(room: str, own: dict[str, str]) -> str:
+    """Changes with the sources. Every start of an agent asks for it, so it avoids the slow methods of paths."""
+    found = [os.stat(os.path.join(_PACKAGE, name)) for name in _modules(room)]
+    for folder, _, names in os.walk(os.path.join(_PACKAGE, room)):
+        found += [os.stat(os.path.join(folder, name)) for name in names if name.endswith(".py")]
+    stamp = "".join(sorted(f"{state.st_mtime_ns}:{state.st_size};" for state in found)) + repr(own)
+    return hashlib.sha256(stamp.encode()).hexdigest()[:16]
 
 
 def _write(target: Path, sources: dict[str, str], own: dict[str, str]) -> None:
