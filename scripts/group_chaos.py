@@ -1,9 +1,12 @@
-"""Chaos test of groups: the scheduler is killed at random moments; every group must end as if it had not been.
+"""Chaos test of groups: whatever runs them is killed at random moments; every group must end as if it had not been.
 
     python scripts/group_chaos.py --kills 300 --seed 7
+    scripts/with_postgres.sh python scripts/group_chaos.py --kills 300
 
-Each round runs a group of real commands in a new home, while its scheduler is killed with SIGKILL over and over. The
-group must end with the same trials, params, rungs and statuses as in a round without kills: none lost, none twice.
+Each round runs a group of real commands in a new home, under a scheduler of its own or under `phalanx serve`, on SQLite
+or on PostgreSQL. Meanwhile SIGKILL hits the scheduler or server, agents, the process that forks agents, and PostgreSQL.
+The group must end with the same trials, params, values, rungs and statuses as in a round without kills: none lost, no
+attempt run twice, no process left.
 """
 
 # ruff: noqa: S311 - chaos must be repeatable, not secret
@@ -11,58 +14,111 @@ group must end with the same trials, params, rungs and statuses as in a round wi
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 import phalanx.scheduler.groups  # noqa: F401 - imported here, so that a child need not
+from phalanx.agent.fork_server import FORK_SERVER
+from phalanx.agent.launcher import AGENT_MARK
+from phalanx.agent.processes import descendants, find_marked, read_stat
+from phalanx.errors import SystemFault
 from phalanx.home.group_folder import GroupFolder, trial_id
 from phalanx.home.home import Home
 from phalanx.plan.framework_checks import load
+from phalanx.scheduler.group_state import GroupState, trial_rows
 from phalanx.scheduler.runner import run_until_idle
 from phalanx.store import Run, Store
 from phalanx.submission.model import CodeSource, Submission
 from phalanx.submission.submit import submit
+from phalanx.tune.decision import packages
 
-ROUND_S = 300.0  # longest round
-LOG = "import sys; sys.path.insert(0, {0!r}); from phalanx import tracking; tracking.log(loss={{ x }} / {{ e }})"
+PHALANX = str(Path(sys.executable).with_name("phalanx"))
+SOURCES = str(Path(__file__).resolve().parent.parent / "src")
+ROUND_S = 600.0  # longest round
+ENDS_S = 30.0  # for the processes of a group that has ended
+MOST_OF_A_RUN = 2  # agents of a run that are killed: after four at a rung, the trial counts as failed
+RESOURCE = {"name": "e", "type": "int"}
+UNIFORM = {"x": {"uniform": "0:1"}}
+LOSS = {"name": "loss", "optimization": "minimize"}
+NOTE = "echo $PHALANX_ATTEMPT >> ../starts/$PHALANX_RUN_ID"  # to see that no attempt starts twice
+LOG = f"import sys; sys.path.insert(0, '{SOURCES}'); from phalanx import tracking; tracking.log(loss=%s)"
+
+
+def logging(loss: str) -> dict[str, str]:
+    return {"cmd": f'{NOTE}; {sys.executable} -S -c "{LOG % loss}"; sleep 0.1'}
+
+
 SEARCHES: dict[str, dict[str, Any]] = {
-    "grid": {
+    "grid_search": {
         "hptuning": {"concurrency": 3, "matrix": {"x": {"values": [1, 2, 3]}, "e": {"values": [1, 2]}}},
-        "run": {"cmd": "sleep 0.{{ x }}; echo {{ x }}-{{ e }}"},
+        "run": {"cmd": f"{NOTE}; sleep 0.{{{{ x }}}}; echo {{{{ x }}}}-{{{{ e }}}}"},
     },
-    "random": {
+    "random_search": {
         "hptuning": {
             "concurrency": 2,
             "seed": 3,
             "random_search": {"n_experiments": 5},
-            "matrix": {"x": {"uniform": "0:1"}, "e": {"values": [1, 2]}},
+            "matrix": {**UNIFORM, "e": {"values": [1, 2]}},
         },
-        "run": {"cmd": "sh -c 'exit $(( {{ e }} - 1 ))'"},
+        "run": {"cmd": f"{NOTE}; sleep 0.1; exit $(( {{{{ e }}}} - 1 ))"},
     },
     "hyperband": {
         "hptuning": {
             "concurrency": 3,
             "seed": 5,
-            "matrix": {"x": {"uniform": "0:1"}},
-            "hyperband": {
-                "max_iter": 3,
-                "eta": 3,
-                "resource": {"name": "e", "type": "int"},
-                "metric": {"name": "loss", "optimization": "minimize"},
-                "resume": True,
-            },
+            "matrix": UNIFORM,
+            "hyperband": {"max_iter": 3, "eta": 3, "resource": RESOURCE, "metric": LOSS, "resume": True},
         },
-        "run": {"cmd": f'{sys.executable} -c "{LOG}"'},
+        "run": logging("{{ x }} / {{ e }}"),
     },
-}
+    "pbt": {
+        "hptuning": {
+            "concurrency": 3,
+            "seed": 5,
+            "matrix": UNIFORM,
+            "pbt": {"n_experiments": 4, "max_iter": 2, "interval": 1, "resource": RESOURCE, "metric": LOSS},
+        },
+        "run": logging("{{ x }} / {{ e }}"),
+    },
+    # The decisions of the others depend on the order in which trials end: one at a time has one order.
+    "asha": {
+        "hptuning": {
+            "concurrency": 1,
+            "seed": 5,
+            "matrix": UNIFORM,
+            "asha": {"n_experiments": 5, "max_iter": 3, "eta": 3, "resource": RESOURCE, "metric": LOSS},
+        },
+        "run": logging("{{ x }} / {{ e }}"),
+    },
+    "bo": {
+        "hptuning": {"concurrency": 1, "seed": 5, "matrix": UNIFORM,
+                     "bo": {"n_initial_trials": 2, "n_iterations": 1, "metric": LOSS}},
+        "run": logging("{{ x }}"),
+    },
+    "tpe": {
+        "hptuning": {"concurrency": 1, "seed": 5, "matrix": UNIFORM,
+                     "tpe": {"n_experiments": 3, "n_initial_trials": 2, "metric": LOSS}},
+        "run": logging("{{ x }}"),
+    },
+    "cmaes": {
+        "hptuning": {"concurrency": 1, "seed": 5, "matrix": {**UNIFORM, "y": {"uniform": "0:1"}},
+                     "cmaes": {"n_experiments": 3, "population": 2, "metric": LOSS}},
+        "run": logging("{{ x }} + {{ y }}"),
+    },
+}  # fmt: skip
 
 
 class Violation(Exception):
@@ -73,102 +129,277 @@ class TrialResult(NamedTuple):
     params: str
     attempts: int
     status: str
+    state: str  # for the search
+    rung: int
+    value: float | None
 
 
-def begin(folder: Path, search: Mapping[str, Any]) -> tuple[Home, str]:
-    """A group in a new home."""
-    import json
+class Postgres:
+    """The server of `with_postgres.sh`; a database of its own for each round."""
 
-    sources = str(Path(__file__).resolve().parent.parent / "src")
-    text = json.dumps({"version": 1, "kind": "group", **search}).replace("{0!r}", f"'{sources}'")
-    spec, tree = load([("group.yml", text.encode())], {})
-    home = Home(folder / "home")
-    with Store.open(home.path) as store:
-        code = CodeSource(folder)
-        group = submit(home, store, Submission(spec=spec, tree=tree, environment=dict(os.environ), code=code))
-    return home, group.id
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.made = 0
+        (folder,) = parse_qs(urlsplit(url).query)["host"]
+        self.data = Path(folder) / "data"
+
+    def new_database(self) -> str:
+        self.made += 1
+        name = f"chaos_{self.made}"
+        # A killed server loses what it had not passed to the kernel; `with_postgres.sh` allows that for speed.
+        self._run(f"CREATE DATABASE {name}", f"ALTER DATABASE {name} SET synchronous_commit TO on")
+        return urlsplit(self.url)._replace(path=f"/{name}").geturl()
+
+    def kill_connection(self, chance: random.Random) -> bool:
+        """The server then ends all connections, and starts again from its log."""
+        found = [row[0] for row in self._run("SELECT pid FROM pg_stat_activity WHERE datname LIKE 'chaos_%'")]
+        return bool(found) and kill(chance.choice(found))
+
+    def restart(self) -> bool:
+        server = int((self.data / "postmaster.pid").read_text().splitlines()[0])
+        tool = Path(os.readlink(f"/proc/{server}/exe")).with_name("pg_ctl")
+        owner = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
+        command = [*owner, str(tool), "-D", str(self.data), "-l", str(self.data.parent / "server.log")]
+        subprocess.run(
+            [*command, "-m", "immediate", "-w", "restart"], check=True, cwd="/", stdout=subprocess.DEVNULL, timeout=60
+        )
+        return True
+
+    def _run(self, *statements: str) -> list[tuple[Any, ...]]:
+        import psycopg
+
+        deadline = time.monotonic() + ENDS_S
+        while True:
+            try:
+                with psycopg.connect(self.url, autocommit=True) as connection:
+                    answers = [connection.execute(one) for one in statements]  # type: ignore[arg-type]
+                    return answers[-1].fetchall() if answers[-1].description else []
+            except psycopg.OperationalError:  # it starts again
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
 
-def child_scheduler(home: Home) -> int:
-    """A scheduler in a process of its own."""
-    pid = os.fork()
-    if pid == 0:
+class Round:
+    """A group in a new home, and the process that schedules it."""
+
+    def __init__(self, folder: Path, search: Mapping[str, Any], url: str | None, *, is_served: bool) -> None:
+        self.folder, self.url, self.is_served = folder, url, is_served
+        for name in ("work", "starts"):
+            (folder / name).mkdir()
+        self.home = Home(folder / "home")
+        text = json.dumps({"version": 1, "kind": "group", **search})
+        spec, tree = load([("group.yml", text.encode())], {})
+        asked = Submission(spec=spec, tree=tree, environment=dict(os.environ), code=CodeSource(folder / "work"))
+        with Store.open(self.home.path, url) as store:
+            self.group_id = submit(self.home, store, asked).id
+        self.pid: int | None = None
+        self.agents_killed: Counter[str] = Counter()
+
+    # what runs it ------------------------------------------------------------------------------------------------
+
+    def keep_scheduled(self) -> None:
+        """Start its scheduler or server, unless it is running."""
+        if self.pid is not None and os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+            return
+        self.pid = self._serve() if self.is_served else self._schedule()
+
+    def _schedule(self) -> int:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                with suppress(SystemFault), Store.open(self.home.path, self.url) as store:
+                    run_until_idle(self.home, store, idle_s=0.1)
+            finally:
+                os._exit(0)
+        return pid
+
+    def _serve(self) -> int:
+        environment = {**os.environ, **({"PHALANX_DATABASE": self.url} if self.url else {})}
+        process = subprocess.Popen(
+            [PHALANX, "serve", "--home", str(self.home.path), "--port", "0", "--no-token-url"],
+            env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        process.returncode = 0  # it is waited for by its pid
+        return process.pid
+
+    def kill_scheduler(self) -> bool:
+        if self.pid is None or not kill(self.pid):
+            return False
+        os.waitpid(self.pid, 0)
+        self.pid = None
+        return True
+
+    def kill_fork_server(self) -> bool:
+        found = [stat.pid for stat in descendants(self.pid)] if self.pid is not None else []
+        return any(kill(pid) for pid in found if FORK_SERVER in command_of(pid) and AGENT_MARK + "= " in variables(pid))
+
+    def kill_agent(self, chance: random.Random) -> bool:
+        """Or the process that starts it."""
+        run_ids = [name for name in self.home.run_ids() if self.agents_killed[name] < MOST_OF_A_RUN]
+        chance.shuffle(run_ids)
+        for run_id in run_ids:
+            found = [pid for pid in find_marked([(AGENT_MARK, run_id)]) if FORK_SERVER in command_of(pid)]
+            if any(map(kill, found)):
+                self.agents_killed[run_id] += 1
+                return True
+        return False
+
+    # what is seen ------------------------------------------------------------------------------------------------
+
+    def is_over(self) -> bool:
         try:
-            with Store.open(home.path) as store:
-                run_until_idle(home, store, idle_s=0.1)
-        finally:
-            os._exit(0)
-    return pid
+            with Store.open(self.home.path, self.url) as store:
+                return store.find(self.group_id).is_done and not store.active()
+        except SystemFault:
+            return False  # the database starts again
+
+    def result(self) -> tuple[dict[int, TrialResult], str]:
+        """The trials of a group that has ended, and its status. Raises Violation."""
+        records = GroupFolder(self.home.run(self.group_id).path).records()
+        made = [record["trial"] for record in records if record["what"] == "create"]
+        if made != list(range(len(made))):
+            raise Violation(f"trials in the journal: {made}")
+        with Store.open(self.home.path, self.url) as store:
+            group = store.find(self.group_id)
+            runs: dict[str, Run] = {run.id: run for run in store.runs(f"group:{self.group_id}", limit=None)}
+            faults = store.check()
+            for run_id in (*runs, self.group_id):
+                if self.home.run(run_id).history() != store.statuses(run_id):
+                    faults.append(f"run {run_id}: {self.home.run(run_id).history()}, but {store.statuses(run_id)}")
+        ids = {trial_id(self.group_id, number): number for number in made}
+        if set(runs) != set(ids) or set(self.home.run_ids()) != {*ids, self.group_id} or faults:
+            raise Violation(f"runs {sorted(runs)}, folders {sorted(self.home.run_ids())}, trials {ids}; {faults}")
+        self._check_starts(runs)
+        retried = Counter(record["trial"] for record in records if record["what"] == "retried")
+        trials = {}
+        for row in trial_rows(self.group_id, GroupState(None, 1, records)):
+            run, number = runs[row["run"]], row["trial"]
+            params = str(sorted(run.params.items()))
+            seen = (row["state"], row["rung"], row["value"])
+            trials[number] = TrialResult(params, run.attempt - retried[number], run.status, *seen)
+        return dict(sorted(trials.items())), group.status
+
+    def _check_starts(self, runs: Mapping[str, Run]) -> None:
+        for run_id, run in runs.items():
+            file = self.folder / "starts" / run_id
+            started = Counter(file.read_text().split()) if file.exists() else Counter[str]()
+            if any(count > 1 for count in started.values()) or str(run.attempt) not in started:
+                raise Violation(f"run {run_id} with {run.attempt} attempts started its command as {dict(started)}")
+        deadline = time.monotonic() + ENDS_S
+        marks = [(name, run_id) for run_id in runs for name in (AGENT_MARK, "PHALANX_RUN_ID")]
+        while left := [pid for pid in find_marked(marks) if (stat := read_stat(pid)) and stat.state != "Z"]:
+            if time.monotonic() > deadline:
+                raise Violation(f"processes are left: {[command_of(pid) for pid in left]}")
+            time.sleep(0.05)
 
 
-def play(home: Home, group_id: str, chance: random.Random | None) -> int:
-    """Run the group to its end. Returns how often its scheduler was killed."""
-    kills, deadline = 0, time.monotonic() + ROUND_S
-    while True:
-        with Store.open(home.path) as store:
-            group = store.find(group_id)
-            left = store.active()
-        if group.is_done and not left:
-            return kills
-        if time.monotonic() > deadline:
-            raise Violation(f"{group.status} ({group.reason}) after {ROUND_S:.0f} s; left: {left}")
-        pid = child_scheduler(home)
-        if chance is None:
-            os.waitpid(pid, 0)
-            continue
-        time.sleep(chance.choice([0.005, 0.03, 0.1, 0.4]) * chance.uniform(0.5, 2.0))
+def kill(pid: int) -> bool:
+    try:
         os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        kills += 1
+    except ProcessLookupError:
+        return False
+    return True
 
 
-def result(home: Home, group_id: str) -> tuple[dict[int, TrialResult], str]:
-    """The trials of a group that has ended, and its status. Raises Violation."""
-    records = GroupFolder(home.run(group_id).path).records()
-    made = [record["trial"] for record in records if record["what"] == "create"]
-    if made != list(range(len(made))):
-        raise Violation(f"trials in the journal: {made}")
-    with Store.open(home.path) as store:
-        group = store.find(group_id)
-        runs: dict[str, Run] = {run.id: run for run in store.runs(f"group:{group_id}", limit=None)}
-        faults = store.check()
-    ids = {trial_id(group_id, number): number for number in made}
-    if set(runs) != set(ids) or set(home.run_ids()) != {*ids, group_id} or faults:
-        raise Violation(f"runs {sorted(runs)}, folders {sorted(home.run_ids())}, trials {ids}; {faults}")
-    retried = Counter(record["trial"] for record in records if record["what"] == "retried")
-    trials = {
-        ids[run.id]: TrialResult(str(sorted(run.params.items())), run.attempt - retried[ids[run.id]], run.status)
-        for run in runs.values()
-    }
-    return dict(sorted(trials.items())), group.status
+def command_of(pid: int) -> str:
+    return _read(f"/proc/{pid}/cmdline")
+
+
+def variables(pid: int) -> str:
+    return _read(f"/proc/{pid}/environ")
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+@contextmanager
+def begun(search: Mapping[str, Any], url: str | None = None, *, is_served: bool = False) -> Iterator[Round]:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        found = Round(Path(folder), search, url, is_served=is_served)
+        try:
+            yield found
+        finally:
+            found.kill_scheduler()
+
+
+def play(found: Round, disturb: Callable[[], None], pause_s: Callable[[], float]) -> None:
+    """Run the group to its end."""
+    deadline = time.monotonic() + ROUND_S
+    while not found.is_over():
+        if time.monotonic() > deadline:
+            with Store.open(found.home.path, found.url) as store:
+                group, left = store.find(found.group_id), store.active()
+            raise Violation(f"{group.status} ({group.reason}) after {ROUND_S:.0f} s; left: {left}")
+        found.keep_scheduled()
+        time.sleep(pause_s())
+        disturb()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=300, help="how many schedulers to kill, at least")
+    parser.add_argument("--kills", type=int, default=300, help="how many processes to kill, at least")
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--searches", default=",".join(SEARCHES), help="algorithms, separated by commas")
     asked = parser.parse_args()
     seed = random.randrange(1 << 30) if asked.seed is None else asked.seed
     chance = random.Random(seed)
-    print(f"seed {seed}", flush=True)
+    server_url = os.environ.get("PHALANX_TEST_POSTGRES")
+    postgres = Postgres(server_url) if server_url else None
+    searches = {name: SEARCHES[name] for name in asked.searches.split(",")}
+    missing = [name for name in searches if any(find_spec(package) is None for package in packages(name))]
+    for name in missing:
+        del searches[name]
+    left_out = f"; left out for lack of packages: {', '.join(missing)}" if missing else ""
+    print(f"seed {seed}, {'SQLite and PostgreSQL' if postgres else 'SQLite'}{left_out}", flush=True)
     expected = {}
-    for name, search in SEARCHES.items():
-        with tempfile.TemporaryDirectory() as folder:
-            home, group_id = begin(Path(folder), search)
-            play(home, group_id, None)
-            expected[name] = result(home, group_id)
-    kills = rounds = 0
-    while kills < asked.kills:
-        for name, search in SEARCHES.items():
-            with tempfile.TemporaryDirectory() as folder:
-                home, group_id = begin(Path(folder), search)
-                kills += play(home, group_id, chance)
-                found = result(home, group_id)
+    for name, search in searches.items():
+        with begun(search) as found:
+            play(found, lambda: None, lambda: 0.1)
+            expected[name] = found.result()
+    kills: Counter[str] = Counter()
+    rounds = 0
+    while kills.total() < asked.kills:
+        for name, search in searches.items():
+            database = postgres if chance.random() < 0.5 else None
+            url = database.new_database() if database is not None else None
+            is_served = chance.random() < 0.25
+            with begun(search, url, is_served=is_served) as found:
+                play(found, *misfortune(found, database, chance, kills, is_slow=is_served or bool(packages(name))))
+                ended = found.result()
             rounds += 1
-            if found != expected[name]:
-                raise Violation(f"{name} (seed {seed}): {found} instead of {expected[name]}")
-            print(f"{rounds} groups, {kills} kills: {name} ended as without", flush=True)
+            if ended != expected[name]:
+                raise Violation(f"{name} (seed {seed}): {ended} instead of {expected[name]}")
+            print(f"{rounds} groups, {kills.total()} kills: {name} ended as without", flush=True)
+    print(", ".join(f"{what}: {count}" for what, count in sorted(kills.items())))
     return 0
+
+
+def misfortune(
+    found: Round, database: Postgres | None, chance: random.Random, kills: Counter[str], *, is_slow: bool
+) -> tuple[Callable[[], None], Callable[[], float]]:
+    """Kills something, after a random pause. `is_slow`: it needs seconds without a kill to get on."""
+    deeds: dict[str, Callable[[], bool]] = {
+        "server" if found.is_served else "scheduler": found.kill_scheduler,
+        "fork server": found.kill_fork_server,
+        "agent": lambda: found.kill_agent(chance),
+    }
+    if database is not None:
+        deeds["database connection"] = lambda: database.kill_connection(chance)
+        deeds["database"] = database.restart
+    often = [name for name in deeds if name != "database"]
+
+    def disturb() -> None:
+        what = "database" if database is not None and chance.random() < 0.05 else chance.choice(often)
+        if deeds[what]():
+            kills[what] += 1
+
+    pauses = [0.1, 0.5, 2.0, 8.0] if is_slow else [0.005, 0.03, 0.1, 0.4]
+    return disturb, lambda: chance.choice(pauses) * chance.uniform(0.5, 2.0)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ class ForkServer:
         code = self._code_of_death() if answer is None else _CODE.unpack(answer)[0]
         if answer is None and code < 0 and self.deaths < MOST_DEATHS:
             self.deaths += 1
-            raise ForkServerLost(f"it was killed by signal {-code}")
+            raise ForkServerLost(f"the process that forks agents was killed by signal {-code}")
         self.deaths = 0
         if code:
             raise subprocess.CalledProcessError(code, list(program))
