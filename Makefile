@@ -14,7 +14,7 @@ SMOKED = $(if $(SMOKE),-m smoke)
 # even if PYTHONDONTWRITEBYTECODE is set.
 AT_ONCE := PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 4 --dist worksteal
 
-.PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-mlflow-own test-s3 test-corpus fuzz chaos lint bench bench-peers bench-search bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
+.PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-mlflow-own test-s3 test-corpus fuzz chaos lint bench bench-groups bench-peers bench-search bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
 
 help: ## show this help
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -96,7 +96,7 @@ test-install: setup page ## build wheel and sdist, run every verb in an empty en
 
 chaos: setup ## kill processes at random, and check that every status and record is true
 	$(BIN)/python scripts/chaos.py --rounds 300 --seconds 540
-	$(BIN)/python scripts/group_chaos.py --kills 300
+	scripts/with_postgres.sh $(BIN)/python scripts/group_chaos.py --kills 300
 
 lint: setup ## ruff and mypy strict
 	$(BIN)/ruff check .
@@ -112,6 +112,10 @@ bench: setup ## run the benchmarks, each next to a baseline in the same run
 	$(BIN)/python benchmarks/series_cost.py
 	$(BIN)/python benchmarks/ranks_cost.py
 	$(BIN)/python benchmarks/folder_cost.py
+
+bench-groups: setup ## install GNU parallel (Debian), and compare the rate of a group's trials with it
+	apt-get install -y -q --no-install-recommends parallel
+	$(BIN)/python benchmarks/group_cost.py
 
 bench-peers: setup ## install torchrun, mpirun and GNU parallel (Debian), and compare the start of runs with them
 	$(PYTHON) -m venv .venv-peers

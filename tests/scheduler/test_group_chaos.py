@@ -10,8 +10,9 @@ DRILL = Path(__file__).resolve().parents[2] / "scripts" / "group_chaos.py"
 
 
 @pytest.mark.slow
-def test_groups_whose_scheduler_is_killed_end_as_those_that_are_left_alone() -> None:
-    command = [sys.executable, str(DRILL), "--kills", "1", "--seed", "4"]
+def test_groups_whose_processes_are_killed_end_as_those_that_are_left_alone() -> None:
+    searches = ["grid_search", "random_search", "hyperband", "asha"]
+    command = [sys.executable, str(DRILL), "--kills", "1", "--seed", "4", "--searches", ",".join(searches)]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert answer.returncode == 0, answer.stdout + answer.stderr
-    assert answer.stdout.count("ended as without") == 3
+    assert answer.stdout.count("ended as without") == len(searches)
