@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from phalanx.agent.fork_server import ForkServer
+from phalanx.backends.agent_zip import AgentArchives
 from phalanx.backends.local import runner
 from phalanx.backends.local.capacity import NOTHING, Capacity
 from phalanx.home import attempts
@@ -519,7 +520,7 @@ def test_two_agents_for_one_replica_run_its_command_once(works: Works) -> None:
     with closing(ForkServer()) as fork_server:
         runner.start(
             attempt_folder, working=Path(started["working"]), environment=environment, gpus={}, grace_s=1.0,
-            agents=works.home.agents, fork_server=fork_server,
+            archives=AgentArchives.of(works.home.agents), fork_server=fork_server,
         )  # fmt: skip
     assert works.settle(run_id).status == "succeeded"
     time.sleep(0.2)

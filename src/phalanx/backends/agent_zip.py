@@ -16,6 +16,7 @@ from importlib.util import MAGIC_NUMBER, source_hash
 from io import BytesIO
 from pathlib import Path
 from types import CodeType
+from typing import NamedTuple
 
 from phalanx import run_paths
 from phalanx.atomic_files import draft_of
@@ -67,6 +68,18 @@ def client_paths(folder: Path) -> list[str]:
     """The paths at the end of the training's PYTHONPATH: `phalanx.tracking`, and its `polyaxon_client` interface."""
     client = client_file(folder)
     return [str(client), str(client / "phalanx" / "tracking" / "polyaxon")]
+
+
+class AgentArchives(NamedTuple):
+    """What the processes of an attempt need."""
+
+    agent: Path
+    client: list[str]  # paths at the end of the training's PYTHONPATH
+
+    @classmethod
+    def of(cls, folder: Path) -> AgentArchives:
+        """The files in a folder; created if they are missing or another version. Raises OSError."""
+        return cls(agent_file(folder), client_paths(folder))
 
 
 def carry(job: Path, kept: Path) -> None:

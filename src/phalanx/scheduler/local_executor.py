@@ -9,6 +9,7 @@ from pathlib import Path
 
 from phalanx.agent.fork_server import ForkServer
 from phalanx.agent.supervisor import NO_SPACE
+from phalanx.backends.agent_zip import AgentArchives
 from phalanx.backends.contract import ENDED, Observation
 from phalanx.backends.local import runner
 from phalanx.ends import Cause
@@ -16,6 +17,7 @@ from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import Home
 from phalanx.store import Run
 
+LOOK_FOR_VERSION_S = 1.0  # how often to look whether the sources have changed
 GRACE_S = 10.0  # between TERM and KILL
 STARTING_PATIENCE_S = 60.0  # for a started agent to write its file
 LOOK_FOR_AGENTS_S = 0.5  # how often to look for starting agents
@@ -32,6 +34,8 @@ class LocalExecutor:
         self.home = home
         self.looked_for: dict[str, float] = {}
         self.fork_server = ForkServer()
+        self.archives: AgentArchives | None = None
+        self.look_at = 0.0  # for a new version of the archives
 
     def close(self) -> None:
         self.fork_server.close()
@@ -44,13 +48,16 @@ class LocalExecutor:
         gpus: Mapping[str, list[str]],
     ) -> None:
         """Start the replicas of an attempt. Raises what `runner.start` does."""
+        if self.archives is None or time.monotonic() >= self.look_at or not self.archives.agent.exists():
+            self.archives = AgentArchives.of(self.home.agents)
+            self.look_at = time.monotonic() + LOOK_FOR_VERSION_S
         runner.start(
             attempt_folder,
             working=working,
             environment=environment,
             gpus=gpus,
             grace_s=GRACE_S,
-            agents=self.home.agents,
+            archives=self.archives,
             fork_server=self.fork_server,
         )
 

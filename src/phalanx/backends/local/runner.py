@@ -18,7 +18,7 @@ from phalanx.agent.fork_server import AgentStart, ForkServer
 from phalanx.agent.launcher import AGENT_MARK
 from phalanx.agent.processes import boot_id, is_alive_here
 from phalanx.atomic_files import make_private, read_json, write_atomic
-from phalanx.backends.agent_zip import agent_file, client_paths
+from phalanx.backends.agent_zip import AgentArchives
 from phalanx.backends.local.backend import host_files
 from phalanx.ends import read_end
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState, last_write, record_lost
@@ -60,7 +60,7 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
     environment: Mapping[str, str],
     gpus: Mapping[str, list[str]],
     grace_s: float,
-    agents: Path,
+    archives: AgentArchives,
     fork_server: ForkServer,
 ) -> None:
     """Start the replicas, each with its own port; `observe` finds them, also in later processes. Call it again only
@@ -73,8 +73,7 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
         *map(attempt_folder.folder, attempt_folder.replicas),
     ):
         make_private(folder, attempt_folder.run_folder)
-    program = [sys.executable, "-I", "-S", str(agent_file(agents))]
-    client = client_paths(agents)
+    program = [sys.executable, "-I", "-S", str(archives.agent)]
     ports = reserve_ports(len(attempt_folder.replicas))
     facts = {
         "attempt": attempt_folder.attempt,
@@ -90,7 +89,7 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
         },
         "folders": {name: str(attempt_folder.folder(name)) for name in attempt_folder.replicas},
         "working": str(working),
-        "client": client,
+        "client": archives.client,
         "gpus": dict(gpus),
         "grace_s": grace_s,
     }
