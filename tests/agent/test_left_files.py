@@ -243,19 +243,42 @@ def test_other_runs_are_known_by_their_marks_and_ends(tmp_path: Path) -> None:
         attempt.mkdir(parents=True)
         working_folder.announce(str(attempt), working, 100.0)
     own, other, third = attempts
-    assert [one.run_id for one in working_folder.neighbours(str(own), working, 150.0)] == ["b", "c"]
+
+    def marked() -> list[Neighbour]:
+        return working_folder.neighbours(str(own), working)
+
+    assert [(one.run_id, one.ended) for one in marked()] == [("b", float("inf")), ("c", float("inf"))]
     now = time.time()
     (other / "end.json").write_text(json.dumps({"ended_at": now - 50}))
     (third / "end.json").write_text("damaged")
-    assert [one.run_id for one in working_folder.neighbours(str(own), working, now - 10)] == ["c"]
-    assert working_folder.neighbours(str(own), "/elsewhere", 0.0) == []
+    assert [(one.run_id, one.ended) for one in marked()] == [("b", now - 50), ("c", float("inf"))]
+    assert working_folder.neighbours(str(own), "/elsewhere") == []
     (marks,) = (tmp_path / "home" / "working").iterdir()
-    working_folder.leave(str(own), working, working_folder.neighbours(str(own), working, now - 100))
-    assert sorted(os.listdir(marks)) == ["a", "b", "c"], "one of them lives"
+    working_folder.leave(str(own), working, marked())
+    assert sorted(os.listdir(marks)) == ["a", "b", "c"], "one that was there with b lives"
     (third / "end.json").write_text(json.dumps({"ended_at": now}))
-    working_folder.leave(str(own), working, working_folder.neighbours(str(own), working, now - 100))
+    working_folder.leave(str(own), working, marked())
     assert os.listdir(marks) == []
-    assert working_folder.neighbours(str(tmp_path / "pod" / "run" / "r" / "m" / "attempt-1"), working, 0.0) == []
+
+
+def test_marks_of_runs_that_ended_before_all_others_began_are_removed_while_others_live(tmp_path: Path) -> None:
+    """Thousands of short runs in one folder, always some at a time, do not leave thousands of marks."""
+    working, now = str(tmp_path), time.time()
+    runs = {"own": now - 20, "living": now - 15, "before": now - 100, "during": now - 30}
+    for run, began in runs.items():
+        attempt = tmp_path / "home" / "runs" / run / "replicas" / "master-0" / "attempt-1"
+        attempt.mkdir(parents=True)
+        working_folder.announce(str(attempt), working, began)
+        if run in ("before", "during"):
+            (attempt / "end.json").write_text(json.dumps({"ended_at": now - {"before": 90, "during": 5}[run]}))
+    own = str(tmp_path / "home" / "runs" / "own" / "replicas" / "master-0" / "attempt-1")
+    working_folder.leave(own, working, working_folder.neighbours(own, working))
+    (marks,) = (tmp_path / "home" / "working").iterdir()
+    assert sorted(os.listdir(marks)) == ["during", "living", "own"]
+
+
+def test_a_pod_has_no_neighbours(tmp_path: Path) -> None:
+    assert working_folder.neighbours(str(tmp_path / "pod" / "run" / "r" / "m" / "attempt-1"), str(tmp_path)) == []
 
 
 @pytest.mark.parametrize(

@@ -105,11 +105,12 @@ class LeftFiles:
             self._write(_bounded(WorkingFiles(tuple(self._own_files()), is_final=True)))
             if any(map(_is_running, self.siblings)):
                 return
-        others = self._others()
-        working_folder.leave(self.folder, self.place.path, others)
+        marked = working_folder.neighbours(self.folder, self.place.path)
+        working_folder.leave(self.folder, self.place.path, marked)
         found = working_folder.scan(self.place, self.since_ns)
         if not found.files:
             return
+        others = self._at_the_same_time(marked)
         files = [file._replace(is_own=self.watch.is_own(file.path)) for file in found.files]
         own = {file.path for file in files if file.is_own}
         lists = map(read_working_files, self.siblings)
@@ -138,7 +139,10 @@ class LeftFiles:
         return found
 
     def _others(self) -> list[Neighbour]:
-        return working_folder.neighbours(self.folder, self.place.path, self.since_ns / 1e9)
+        return self._at_the_same_time(working_folder.neighbours(self.folder, self.place.path))
+
+    def _at_the_same_time(self, marked: Iterable[Neighbour]) -> list[Neighbour]:
+        return [other for other in marked if other.ended >= self.since_ns / 1e9]
 
     def _copied(self) -> dict[str, list[WorkingFile]]:
         """What this attempt and earlier ones have copied."""

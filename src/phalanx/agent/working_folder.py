@@ -30,6 +30,7 @@ MOST_SECONDS = 15.0  # for the look at the end
 DEEPEST = 40
 IGNORED = frozenset(["__pycache__", "node_modules", "site-packages"])
 ENVIRONMENT_MARKS = frozenset(["pyvenv.cfg", "conda-meta"])  # a folder with one of these is a Python environment
+CLOCKS_S = 2.0  # that clocks of machines with the same folder may differ
 RACY_NS = 2_000_000_000  # a folder may change again within the resolution of its time
 _WRITER = re.compile(r"\.tfevents\.\d+\.(?P<host>.+)\.(?P<pid>\d+)\.\d+(?:\.[^.]+)?\Z")
 
@@ -252,8 +253,8 @@ def announce(attempt_folder: str, working: str, at: float) -> None:
             pass  # another replica or attempt of this run
 
 
-def neighbours(attempt_folder: str, working: str, since: float) -> list[Neighbour]:
-    """The other runs that used the folder since then."""
+def neighbours(attempt_folder: str, working: str) -> list[Neighbour]:
+    """The other runs that have a mark: those that use the folder, or did while one that still runs was there."""
     marks = _marks(attempt_folder, working)
     if marks is None:
         return []
@@ -264,17 +265,20 @@ def neighbours(attempt_folder: str, working: str, since: float) -> list[Neighbou
             continue
         run = os.path.join(os.path.dirname(os.path.dirname(folder)), "runs", run_id)
         began, ended = read_json(os.path.join(folder, run_id)), _ended_at(run)
-        if isinstance(began, float) and ended >= since:
+        if isinstance(began, float):
             found.append(Neighbour(run_id, began, ended))
     return found
 
 
 def leave(attempt_folder: str, working: str, others: Sequence[Neighbour]) -> None:
-    """Remove the marks of a folder that no living run needs. The last run removes those of all it has met."""
+    """Remove the marks that no living run needs: of runs that ended before the oldest of them began. The last run
+    removes its own, too."""
     marks = _marks(attempt_folder, working)
-    if marks is None or any(other.ended == float("inf") for other in others):
+    if marks is None:
         return
-    for run_id in (marks[1], *(other.run_id for other in others)):
+    oldest = min((other.began for other in others if other.ended == float("inf")), default=float("inf"))
+    outdated = [other.run_id for other in others if other.ended < oldest - CLOCKS_S]
+    for run_id in outdated if oldest < float("inf") else (marks[1], *outdated):
         try:
             os.unlink(os.path.join(marks[0], run_id))
         except OSError:
