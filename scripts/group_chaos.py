@@ -172,7 +172,7 @@ class Postgres:
         while True:
             try:
                 with psycopg.connect(self.url, autocommit=True) as connection:
-                    answers = [connection.execute(one) for one in statements]  # type: ignore[arg-type]
+                    answers = [connection.execute(one) for one in statements]
                     return answers[-1].fetchall() if answers[-1].description else []
             except psycopg.OperationalError:  # it starts again
                 if time.monotonic() > deadline:
