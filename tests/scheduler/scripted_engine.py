@@ -186,3 +186,4 @@ def cluster_fixture(works: Works, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     cluster.engine.records_answer.set()
     for run in works.store.active():
         cluster.scheduler.finish(run, Status.STOPPED, "the test is over")
+    cluster.scheduler.executors.here.close()

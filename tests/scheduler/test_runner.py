@@ -69,6 +69,7 @@ def test_an_attendant_turns_nothing_while_another_has_the_lease(works: Works) ->
     assert works.run(run_id).status == "created"
     lease.release()
     assert runner.run_pass() == 1
+    runner.close()
     runner.lease.close()
     lease.close()
 
