@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Request
 
 from phalanx.errors import CallError, SystemFault
 from phalanx.server.auth.identities import ALL, Identity
+from phalanx.server.auth.rate_limits import address_of
 from phalanx.server.auth.sessions import LIFE_S, TOKEN, USER
 from phalanx.server.context import Caller, Here
 from phalanx.server.http import openapi
 from phalanx.server.http.bodies import bounded, json_object
 from phalanx.server.http.responses import JsonResponse, RequestError
-from phalanx.server.middleware import address_of
 
 LARGEST_BODY = 16 << 10
 
