@@ -116,8 +116,8 @@ class Site:
             return self.ask(method, f"{prefix}{API}/{path}", token, params=fields or {})
         return self.ask(method, f"{prefix}{API}/{path}", token, content=json.dumps(fields or {}))
 
-    def begin(self, experiment: str = "0", **fields: Any) -> str:
-        run = self.mlflow("POST", "runs/create", {"experiment_id": experiment, **fields})["run"]
+    def begin(self, experiment: str = "0", token: str | None = None, **fields: Any) -> str:
+        run = self.mlflow("POST", "runs/create", {"experiment_id": experiment, **fields}, token=token)["run"]
         return str(run["info"]["run_id"])
 
     def run(self, run_id: str) -> Any:

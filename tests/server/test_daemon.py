@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -353,5 +354,6 @@ def test_a_wrong_call_about_tokens_is_reported(home: Path, arguments: tuple[str,
 
 def test_a_token_is_printed_once_and_alone(home: Path) -> None:
     answer = called("token", "create", "me", PHALANX_HOME=str(home))
+    assert re.match(r"viewer of all, valid until \d{4}-\d\d-\d\d\n", answer.err)
     assert answer.out.strip().startswith("phx_")
     assert len(answer.out.splitlines()) == 1

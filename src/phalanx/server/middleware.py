@@ -10,6 +10,7 @@ import os
 import socket
 import traceback
 from collections.abc import Callable, Iterable
+from functools import partial
 from urllib.parse import urlsplit
 
 from starlette.concurrency import run_in_threadpool
@@ -78,11 +79,13 @@ class GuardMiddleware:
         caller = claim.identity if claim is not None else None
         where = address_of(scope)
         action = f"{scope['method']} {getattr(scope.get('route'), 'path', '(nothing)')}"
+        about = {"run": scope.get("path_params", {}).get("run_id"), **scope["state"].get("about", {})}
         if status in REFUSED:
-            await run_in_threadpool(self.audit.note_refusal, caller, action, scope["path"], status, where)
+            note = partial(self.audit.note_refusal, caller, action, scope["path"], status, where, **about)
+            await run_in_threadpool(note)
         elif scope["method"] not in SAFE_METHODS and not is_routine(scope):
             self.changed()
-            await run_in_threadpool(self.audit.note, caller, action, scope["path"], status, where)
+            await run_in_threadpool(partial(self.audit.note, caller, action, scope["path"], status, where, **about))
 
 
 class _Visit:

@@ -19,6 +19,7 @@ from phalanx.server.http.responses import EncodedJsonResponse, JsonResponse, Req
 from phalanx.server.rows import artifact_row, summary_rows, waiting_row, waiting_rows
 from phalanx.store import Run
 from phalanx.store.rows import replica_row, run_row, status_row
+from phalanx.submission.checks import check_project
 from phalanx.tracking import external_folder
 
 COLUMNS_S = 5.0  # seconds that column names are cached: computing them reads all runs
@@ -141,7 +142,7 @@ ABOUT = {"name": openapi.TEXT, "description": openapi.TEXT, "tags": openapi.TEXT
         }
     ),
 )
-def create_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
+def create_run(request: Request, body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
     """Create a run that the caller executes. Idempotent: an existing run is returned unchanged. With a `session`, which
     names one start of a client, an existing run is continued: `attempt` of the response is that of the session."""
     wanted = json_object(body)
@@ -158,6 +159,7 @@ def create_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
         here.wake()
         return JsonResponse({**run_row(here.find(known.id)), "attempt": attempt})
     project = text(wanted, "project", 500) or "default"
+    check_project(project)
     require_role(caller, project, Role.EDITOR)
     about = external_folder.Description(
         project=project,
@@ -165,7 +167,7 @@ def create_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
         description=text(wanted, "description") or None,
         tags=tuple(string_list(wanted, "tags")),
         params=mapping(wanted, "params"),
-        user=text(wanted, "user", 200) or None,
+        user=caller.user_of(text(wanted, "user", 200) or None),
         source="sent to the server",
         group=text(wanted, "group", 500) or None,
     )
@@ -173,6 +175,7 @@ def create_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
     created_at = timestamp(wanted, "created_at")
     more = {"run_id": run_id, "patience_s": PATIENCE_S, "session": session}
     run = external_lifecycle.create(here, about, labels, created_at, **more)
+    request.scope["state"]["about"] = {"run": run.id}
     here.wake()
     return JsonResponse(run_row(run), 201)
 
