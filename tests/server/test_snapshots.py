@@ -187,7 +187,7 @@ def test_too_much_and_too_many_are_refused(tmp_path: Path, monkeypatch: pytest.M
         undone(packed(*(entry(f"{number}") for number in range(21))), tmp_path)
     written: list[object] = []
     with monkeypatch.context() as watched:
-        watched.setattr(code_archive.os, "open", lambda *given: written.append(given))
+        watched.setattr(os, "open", lambda *given: written.append(given))
         with pytest.raises(CallError, match="20 files"):
             undone(packed(*(file_entry(f"{number}") for number in range(21))), tmp_path)
     assert not written, "it is counted before anything is written"
