@@ -37,7 +37,7 @@ def installed() -> Path:
     return CACHE
 
 
-def write_image(image: Path) -> None:
+def write_image(image: Path, *, is_unpacked: bool = False) -> None:
     """An image with the folders that every image has, and one file."""
     with tempfile.TemporaryDirectory() as made:
         for name in FOLDERS:
@@ -47,7 +47,7 @@ def write_image(image: Path) -> None:
         for name in ("etc/passwd", "etc/group"):
             (Path(made) / name).touch()
         Path(made + WORDS).write_text("from the image\n")
-        debian.call(str(installed() / PROGRAMS[0]), "build", str(image), made)
+        debian.call(str(installed() / PROGRAMS[0]), "build", *(["--sandbox"] if is_unpacked else []), str(image), made)
 
 
 def _relocate(root: Path) -> None:

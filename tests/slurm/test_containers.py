@@ -78,6 +78,15 @@ def test_the_image_stays_until_the_program_has_ended(place: SlurmPlace, inside: 
     assert place.until_accounted(job_of(place, run), "COMPLETED", "FAILED")
 
 
+def test_an_unpacked_image_stays_when_slurm_signals_all_processes(place: SlurmPlace, inside: dict[str, str]) -> None:
+    apptainer.write_image(place.folder / "unpacked", is_unpacked=True)
+    run = submit_with(place, READS_AS_IT_ENDS, inside, environment={**SMALL, "python": {"image": "unpacked"}})
+    wait_for(lambda: "ready" in log(place, run))
+    assert place.call("stop", run).code == 0
+    assert see(place, run)["status"] == "stopped"
+    assert "from the image" in log(place, run).splitlines()
+
+
 def test_nodes_without_apptainer_and_images_that_are_missing_are_reported(
     place: SlurmPlace, inside: dict[str, str]
 ) -> None:
