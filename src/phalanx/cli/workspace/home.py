@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -291,8 +292,7 @@ class HomeRunActions:
     def leave(self, *runs: Run) -> None:
         """Make sure that the runs continue without this process."""
         start_background(self.home)
-        for run in runs:
-            record_provenance(self.home, run)
+        record_provenance(self.home, *runs)
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
         """Watch a run until it finishes, and print its logs unless `quiet`. Ctrl-C stops the run."""
@@ -322,11 +322,14 @@ class ProvenanceRecorder:
             record_provenance(self.home, run)
 
 
-def record_provenance(home: Home, run: Run) -> None:
-    """Costs some time, so it is done while the run starts."""
+def record_provenance(home: Home, *runs: Run) -> None:
+    """Costs some time, so it is done while the runs start."""
+    from phalanx.submission.git import git_state
     from phalanx.submission.provenance import record
 
-    try:
-        record(home, run, home.environment(run.id), sys.argv)
-    except CallError as fault:
-        click.echo(f"note: {fault}", err=True)
+    read_git = cache(git_state)  # once for all runs of a folder
+    for run in runs:
+        try:
+            record(home, run, home.environment(run.id), sys.argv, read_git)
+        except CallError as fault:
+            click.echo(f"note: {fault}", err=True)
