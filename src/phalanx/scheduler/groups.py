@@ -165,7 +165,8 @@ class ActiveGroup:
     def step(self, group: Run) -> None:
         if not self.state.seq and self.factory.search.warm_start:
             self._record(self._earlier(group))
-        for name, asked in self.folder.requests():
+        requests = self.folder.requests()
+        for name, asked in requests:
             self._take(name, asked)
         self._record(self._ended())
         self._record(self._arrived())
@@ -180,6 +181,8 @@ class ActiveGroup:
         else:
             self._carry_out()
         self._show(group)
+        for name, _ in requests:
+            self.folder.forget_request(name)  # who waits for it then sees its effect
         if not self.state.legs and (stop is not None or finish is not None):
             self._conclude(group, stop)
 
@@ -201,7 +204,6 @@ class ActiveGroup:
                 self._record(self._reruns())  # repeated after a crash, it finds those that are left
             content = _request(asked)
             self._record(iter([] if content is None else [{**content, "request": name}]))
-        self.folder.forget_request(name)
 
     def _earlier(self, group: Run) -> Iterator[dict[str, Any]]:
         """The results of earlier groups: one record, so that all of them are there or none."""
