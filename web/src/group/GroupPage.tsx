@@ -7,7 +7,7 @@ import { apiPath, type GroupDetails, isDone, type ParamImportance, type TrialRow
 import type { Kind } from "../compare/scales";
 import { durationText, num, number, plural, seconds, short } from "../format";
 import { Link, useParam } from "../router";
-import type { RunContext } from "../run/runContext";
+import { type RunContext, useOnFinish } from "../run/runContext";
 import { ErrorMessage, Spinner } from "../ui";
 import { useNow } from "../ui/hooks";
 import { Contour } from "./Contour";
@@ -34,6 +34,7 @@ export default function GroupPage({ context, tab }: { context: RunContext; tab: 
     keepPrevious: true,
   });
   const trials = useTrials(run.id, isLive);
+  useOnFinish(isLive, group.reload);
   const reloadAll = useCallback(() => {
     group.reload();
     trials.reload();
@@ -84,9 +85,10 @@ function Part({ title, note, children }: { title: string; note?: ReactNode; chil
 function Progress({ group, isLive, rows }: { group: GroupDetails; isLive: boolean; rows: TrialRow[] }): ReactNode {
   const now = useNow(isLive ? 1000 : null);
   const { running = 0, ...others } = group.trials;
+  const { reported = 0, stopped = 0 } = others;
   const ended = Object.values(others).reduce((sum, count) => sum + count, 0);
   const parts = [
-    group.total ? `${ended} of ${plural(group.total, "trial")}` : plural(ended, "trial"),
+    group.total ? `${reported + stopped} of ${plural(group.total, "trial")}` : plural(reported + stopped, "trial"),
     running > 0 && `${running} running`,
     ...(["failed", "invalid", "stopped"] as const).map(
       (state) => group.trials[state] && `${group.trials[state]} ${state}`,
@@ -149,6 +151,7 @@ function Search({ group, rows, isLive }: { group: GroupDetails; rows: TrialRow[]
     pollMs: isLive ? IMPORTANCE_POLL_MS : undefined,
     keepPrevious: true,
   });
+  useOnFinish(isLive, importance.reload);
   const resource = resourceName(group);
   const hasRungs = group.rungs.some((rung) => rung.rung > 0);
   const ranked = importance.data?.params.map(({ name }) => name) ?? [];
@@ -211,7 +214,7 @@ function Plots({ data, order }: { data: PlotData; order: string[] }): ReactNode 
       </Part>
       <Part
         title="Slices"
-        note={<span className="faint">{data.metric} against each param; later trials are darker</span>}
+        note={<span className="faint">{data.metric} against each param; later trials are violet</span>}
       >
         <Slices data={data} />
       </Part>

@@ -1,4 +1,4 @@
-/** One plot per param: its values against those of the metric. Later trials are darker. */
+/** One plot per param: its values against those of the metric. Later trials are violet. */
 
 import { type ReactNode, useCallback, useMemo } from "react";
 import { LazyMount } from "../charts/LazyMount";

@@ -3,7 +3,7 @@
 import { num, seconds } from "../format";
 import type { Dimension, TrialRow } from "../types";
 
-/** A trial with the value that the plots compare. `loss` is null for one that has none, NaN for one that is not a number. */
+/** A trial with the value that the plots compare. `value` is null for one that has none, NaN for one that is not a number. */
 export type Point = { row: TrialRow; value: number | null };
 
 /** Rows by the number of the trial; `changed` replaces those it has. Returns a new list only if something differs. */
@@ -173,6 +173,7 @@ function blurred(rows: Float64Array[], width: number): Float64Array[] {
 export function endText(row: TrialRow, topRungs: Map<number, number>): string {
   if (row.why) return row.why;
   if (row.state === "running") return row.attempts.at(-1)?.started_at ? "" : "waits for its start";
+  if (typeof row.value === "string") return "its value is not a number";
   const top = topRungs.get(row.bracket) ?? 0;
   if (row.state === "reported" && row.rung < top) return `ended at rung ${row.rung} of ${top}`;
   return row.state;

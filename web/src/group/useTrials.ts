@@ -11,6 +11,7 @@ import {
   type TrialRow,
   type TrialsPage,
 } from "../api";
+import { useOnFinish } from "../run/runContext";
 import { merged } from "./trials";
 
 const PAGE = 2000;
@@ -24,6 +25,7 @@ export function useTrials(id: string, isLive: boolean): Trials {
   const [error, setError] = useState<ApiError | null>(null);
   const seq = useRef(0);
   const pending = useRef<Promise<void> | null>(null);
+  const isStale = useRef(false); // a reload was requested while one was pending
 
   const load = useCallback(async (): Promise<void> => {
     const path = apiPath`/groups/${id}/trials`;
@@ -47,17 +49,19 @@ export function useTrials(id: string, isLive: boolean): Trials {
   }, [id]);
 
   const reload = useCallback(() => {
-    pending.current ??= load().finally(() => {
+    if (pending.current) {
+      isStale.current = true;
+      return;
+    }
+    pending.current = load().finally(() => {
       pending.current = null;
+      if (isStale.current) reload();
     });
+    isStale.current = false;
   }, [load]);
 
   useEffect(reload, [reload]);
-  const wasLive = useRef(isLive);
-  useEffect(() => {
-    if (wasLive.current && !isLive) setTimeout(reload, 500); // the last ends
-    wasLive.current = isLive;
-    return isLive ? pollWhileVisible(POLL_MS, reload) : undefined;
-  }, [isLive, reload]);
+  useEffect(() => (isLive ? pollWhileVisible(POLL_MS, reload) : undefined), [isLive, reload]);
+  useOnFinish(isLive, reload);
   return { rows, isLoading, error, reload };
 }
