@@ -131,6 +131,7 @@ def test_an_editor_pauses_changes_and_resumes_a_group(site: Site) -> None:
         ("points", {"params": {"y": 1}}, "`y` is not in the matrix of the group: write x"),
         ("points", {"params": {"x": "fast"}}, "`x` must be a number: the matrix draws it from uniform"),
         ("points", {"params": {"x": {"a": 1}}}, "`x` must be a number"),
+        ("points", {"params": {"x": 10**400}}, "`x` must be a number"),
     ],
 )
 def test_an_invalid_change_is_refused_with_what_to_do(

@@ -118,7 +118,11 @@ def test_ten_thousand_trials_are_drawn_without_a_freeze(open_window: Callable[..
     began = time.monotonic()
     page = window.go(f"/runs/{GROUP}")
     expect(page.get_by_role("img", name=f"loss of {MANY} trials in order, with the best so far")).to_be_visible()
-    expect(page.get_by_role("region", name="Parallel axes")).to_contain_text("of 9,5")
+    parallel = page.get_by_role("region", name="Parallel axes")
+    parallel.scroll_into_view_if_needed()
+    expect(parallel).to_contain_text("of 9,5")
+    page.get_by_role("region", name="Contour").scroll_into_view_if_needed()
+    expect(page.get_by_role("img", name="loss over lr and layers")).to_be_visible()
     took_s = time.monotonic() - began
     window.settle()
     print(f"\n{MANY} trials: drawn after {took_s:.1f} s, longest task {page.evaluate('window.longest'):.0f} ms")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +19,7 @@ from phalanx.tune.space import Dimension
 MOST_CONCURRENT = 100_000
 MOST_TRIALS = 10_000_000
 LONGEST_VALUE = 10_000
+LARGEST = sys.float_info.max
 WITHOUT_N = ("pbt",)  # its population does not grow
 OF_ACTIVE = ("pause", "concurrency", "finish")  # a group that has ended cannot do these
 
@@ -109,7 +110,7 @@ def _whole(name: str, found: Any, most: int) -> int:
 
 def _check_value(dimension: Dimension, value: Any) -> None:
     """A value may lie outside of the matrix, but has to be of its kind. Raises CallError."""
-    is_text, is_number = isinstance(value, str), isinstance(value, int | float) and math.isfinite(value)
+    is_text, is_number = isinstance(value, str), isinstance(value, int | float) and abs(value) <= LARGEST
     if dimension.values is None:
         if not is_number or isinstance(value, bool):
             raise InvalidRequest(f"`{dimension.name}` must be a number: the matrix draws it from {dimension.kind}")

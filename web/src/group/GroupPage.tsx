@@ -2,8 +2,9 @@
 
 import "../run/card.css";
 import "./group.css";
-import { lazy, type ReactNode, Suspense, useCallback, useMemo } from "react";
+import { lazy, type ReactNode, Suspense, useCallback, useMemo, useRef } from "react";
 import { apiPath, type GroupDetails, isDone, type ParamImportance, type TrialRow, useResource } from "../api";
+import { LazyMount } from "../charts/LazyMount";
 import type { Kind } from "../compare/scales";
 import { durationText, num, number, plural, seconds, short } from "../format";
 import { Link, useParam } from "../router";
@@ -33,6 +34,7 @@ export default function GroupPage({ context, tab }: { context: RunContext; tab: 
     pollMs: isLive ? POLL_MS : undefined,
     keepPrevious: true,
   });
+  const details = useUnchanged(group.data);
   const trials = useTrials(run.id, isLive);
   useOnFinish(isLive, group.reload);
   const reloadAll = useCallback(() => {
@@ -40,12 +42,12 @@ export default function GroupPage({ context, tab }: { context: RunContext; tab: 
     trials.reload();
     context.reload();
   }, [group.reload, trials.reload, context.reload]);
-  if (!group.data)
+  if (!details)
     return group.error ? <ErrorMessage error={group.error} retry={group.reload} what="Group" /> : <Spinner />;
   return (
     <div className="group-page">
-      <Progress group={group.data} isLive={isLive} rows={trials.rows} />
-      {mayEdit && <Edits group={group.data} reload={reloadAll} />}
+      <Progress group={details} isLive={isLive} rows={trials.rows} />
+      {mayEdit && <Edits group={details} reload={reloadAll} />}
       {trials.error && <ErrorMessage error={trials.error} retry={trials.reload} what="Trials" />}
       {trials.isLoading && trials.rows.length === 0 ? (
         <Spinner />
@@ -53,19 +55,26 @@ export default function GroupPage({ context, tab }: { context: RunContext; tab: 
         <Suspense fallback={<Spinner />}>
           {tab === "trials" ? (
             <Part title="Trials">
-              <TrialsTable rows={trials.rows} group={group.data} isLive={isLive} />
+              <TrialsTable rows={trials.rows} group={details} isLive={isLive} />
             </Part>
           ) : tab === "timeline" ? (
             <Part title="Timeline">
-              <Timeline rows={trials.rows} group={group.data} isLive={isLive} />
+              <Timeline rows={trials.rows} group={details} isLive={isLive} />
             </Part>
           ) : (
-            <Search group={group.data} rows={trials.rows} isLive={isLive} />
+            <Search group={details} rows={trials.rows} isLive={isLive} />
           )}
         </Suspense>
       )}
     </div>
   );
+}
+
+/** The same object as long as its content is the same: plots are drawn again only when something has changed. */
+function useUnchanged<T>(found: T): T {
+  const kept = useRef(found);
+  if (JSON.stringify(kept.current) !== JSON.stringify(found)) kept.current = found;
+  return kept.current;
 }
 
 function Part({ title, note, children }: { title: string; note?: ReactNode; children: ReactNode }): ReactNode {
@@ -210,7 +219,7 @@ function Plots({ data, order }: { data: PlotData; order: string[] }): ReactNode 
   return (
     <>
       <Part title="Parallel axes">
-        <ParallelAxes data={data} />
+        <LazyMount height={370}>{() => <ParallelAxes data={data} />}</LazyMount>
       </Part>
       <Part
         title="Slices"
@@ -220,7 +229,7 @@ function Plots({ data, order }: { data: PlotData; order: string[] }): ReactNode 
       </Part>
       {data.dimensions.length > 1 && (
         <Part title="Contour" note={<span className="faint">{data.metric} over two params</span>}>
-          <Contour data={data} order={order} />
+          <LazyMount height={450}>{() => <Contour data={data} order={order} />}</LazyMount>
         </Part>
       )}
     </>
