@@ -102,6 +102,7 @@ def test_an_editor_pauses_changes_and_resumes_a_group(site: Site) -> None:
     assert (paused["status"], paused["paused"], paused["taken"]) == ("warning", "by tester", True)
     assert change(site, group, "concurrency", {"n": 3})["concurrency"] == 3
     assert change(site, group, "points", {"params": {"x": 7}})["total"] == 4
+    assert change(site, group, "extend", {"n": 1000})["total"] == 4, "no point is tried twice"
     assert change(site, group, "extend", {"n": 2})["total"] == 3
     assert change(site, group, "resume")["paused"] is None
     assert change(site, group, "finish")["taken"]

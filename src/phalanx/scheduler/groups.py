@@ -59,6 +59,7 @@ from phalanx.tune.model import (
     entry_as_json,
 )
 from phalanx.tune.rungs import hyperband_trials
+from phalanx.tune.space import size
 from phalanx.tune.suggestions import SuggestionFault
 
 MEASURE_S = 0.5  # how often to read the metrics that early stopping watches
@@ -401,6 +402,9 @@ class ActiveGroup:
         n = self.factory.search.size if history.n is None else history.n
         if n is None and self.settings.algorithm == "hyperband":
             n = hyperband_trials(options["max_iter"], options["eta"])
+        points = size(self.settings.dimensions)
+        if n is not None and points is not None:
+            n = min(n, points)  # no point is tried twice
         added = len(history.trials) - sum(history.own.values()) + len(history.open_points)
         return None if n is None else n + added
 
