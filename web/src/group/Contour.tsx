@@ -6,7 +6,19 @@ import type { Scale } from "../compare/scales";
 import { useParam } from "../router";
 import { useEffectiveTheme } from "../theme";
 import type { Dimension } from "../types";
-import { type Area, type Drawing, type Mark, PADDING, Plot, paintAxes, paintCross, paintDot, toX, toY } from "./Plot";
+import {
+  type Area,
+  crossInk,
+  type Drawing,
+  type Mark,
+  PADDING,
+  Plot,
+  paintAxes,
+  paintCross,
+  paintDot,
+  toX,
+  toY,
+} from "./Plot";
 import { type PlotData, paramScale, placeOn } from "./plotData";
 import { surface } from "./trials";
 
@@ -59,10 +71,10 @@ function Surface({ data, x, y }: { data: PlotData; x: Dimension; y: Dimension })
         const [atX, atY] = [placeOn(scaleX, x, one.row), placeOn(scaleY, y, one.row)];
         return atX === null || atY === null ? [] : [{ x: atX, y: atY, good: one.good, row: one.row }];
       });
-      const failed = data.points.flatMap(({ row, value }) => {
-        if (row.state === "running" || (value !== null && Number.isFinite(value))) return [];
+      const failed = data.points.flatMap(({ row, look }) => {
+        if (look === null || look === "value") return [];
         const [atX, atY] = [placeOn(scaleX, x, row), placeOn(scaleY, y, row)];
-        return atX === null || atY === null ? [] : [{ x: toX(area, atX), y: toY(area, atY), row, value }];
+        return atX === null || atY === null ? [] : [{ x: toX(area, atX), y: toY(area, atY), row, look }];
       });
       const marks: Mark[] = [
         ...spots.map((one) => ({ x: toX(area, one.x), y: toY(area, one.y), row: one.row })),
@@ -102,7 +114,7 @@ function Surface({ data, x, y }: { data: PlotData; x: Dimension; y: Dimension })
           }
           g.lineWidth = 1.4;
           for (const mark of failed) {
-            g.strokeStyle = mark.value === null ? ink.bad : ink.warn;
+            g.strokeStyle = crossInk(ink, mark.look);
             paintCross(g, mark.x, mark.y, 3);
           }
         },

@@ -2,7 +2,7 @@
 
 import { type ReactNode, useCallback } from "react";
 import { makeScale } from "../compare/scales";
-import { type Area, type Mark, Plot, paintAxes, paintCross, paintDot, toX, toY } from "./Plot";
+import { type Area, crossInk, Plot, paintAxes, paintCross, paintDot, toX, toY } from "./Plot";
 import type { PlotData } from "./plotData";
 import { runningBest } from "./trials";
 
@@ -14,23 +14,22 @@ export function HistoryPlot({ data }: { data: PlotData }): ReactNode {
       const area: Area = { left: 56, top: 8, right: width - 8, bottom: HEIGHT - 34 };
       const across = makeScale([0, Math.max(1, data.points.length - 1)], "linear");
       const place = (index: number): number => toX(area, across.place(index) ?? 0);
-      const marks: Mark[] = data.points.map(({ row, value }, index) => {
-        const at = value === null ? null : data.scale.place(value);
-        return { x: place(index), y: at === null ? area.bottom + 24 : toY(area, at), row };
+      const marks = data.points.flatMap(({ row, value, look }, index) => {
+        const at = look === "value" ? data.scale.place(value) : null;
+        if (look === null || (look === "value" && at === null)) return [];
+        return [{ x: place(index), y: at === null ? area.bottom + 24 : toY(area, at), row, look }];
       });
       const best = runningBest(data.points, data.maximize);
       const radius = data.points.length > 2000 ? 1.5 : data.points.length > 300 ? 2.2 : 3.2;
       const paint: ReturnType<Parameters<typeof Plot>[0]["draw"]>["paint"] = (g, ink) => {
         paintAxes(g, ink, area, across, data.scale);
         g.globalAlpha = data.points.length > 2000 ? 0.55 : 0.85;
-        for (const [index, { row, value }] of data.points.entries()) {
-          const { x, y } = marks[index] as Mark;
-          if (value !== null && Number.isFinite(value) && data.scale.place(value) !== null) {
+        for (const { x, y, look } of marks) {
+          if (look === "value") {
             g.fillStyle = ink.series;
             paintDot(g, x, y, radius);
-          } else if (row.state !== "running") {
-            g.strokeStyle = value === null ? ink.bad : ink.warn;
-            if (value === null && row.state === "stopped") g.strokeStyle = ink.soft;
+          } else {
+            g.strokeStyle = crossInk(ink, look);
             paintCross(g, x, y);
           }
         }

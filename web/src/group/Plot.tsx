@@ -8,6 +8,7 @@ import type { Scale } from "../compare/scales";
 import { navigate } from "../router";
 import { type EffectiveTheme, useEffectiveTheme } from "../theme";
 import type { TrialRow } from "../types";
+import type { Look } from "./trials";
 
 export type Ink = Record<"series" | "best" | "text" | "grid" | "soft" | "bad" | "warn" | "ground" | "wait", string>;
 /** The inner rectangle of a plot. */
@@ -163,6 +164,10 @@ export function paintDot(g: CanvasRenderingContext2D, x: number, y: number, radi
   g.arc(x, y, radius, 0, 2 * Math.PI);
   g.fill();
 }
+
+/** The colour of a cross that stands for a trial without a value. */
+export const crossInk = (ink: Ink, look: Look): string =>
+  look === "nan" ? ink.warn : look === "stopped" ? ink.soft : ink.bad;
 
 export function paintCross(g: CanvasRenderingContext2D, x: number, y: number, size = 3.5): void {
   g.beginPath();

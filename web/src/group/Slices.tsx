@@ -5,7 +5,7 @@ import { LazyMount } from "../charts/LazyMount";
 import { gradient } from "../compare/colours";
 import { useEffectiveTheme } from "../theme";
 import type { Dimension } from "../types";
-import { type Area, type Mark, Plot, paintAxes, paintCross, paintDot, toX, toY } from "./Plot";
+import { type Area, crossInk, Plot, paintAxes, paintCross, paintDot, toX, toY } from "./Plot";
 import { type PlotData, paramScale, placeOn } from "./plotData";
 
 const HEIGHT = 200;
@@ -32,30 +32,23 @@ function Slice({ data, dimension }: { data: PlotData; dimension: Dimension }): R
     (width: number) => {
       const area: Area = { left: 52, top: 4, right: width - 6, bottom: HEIGHT - 32 };
       const last = Math.max(1, data.points.length - 1);
-      const marks: (Mark & { isMeasured: boolean; value: number | null })[] = [];
-      for (const { row, value } of data.points) {
+      const marks = data.points.flatMap(({ row, value, look }) => {
         const x = placeOn(scale, dimension, row);
-        const y = value === null ? null : data.scale.place(value);
-        if (x === null || (y === null && row.state === "running")) continue;
-        marks.push({
-          x: toX(area, x),
-          y: y === null ? area.bottom + 24 : toY(area, y),
-          row,
-          isMeasured: y !== null,
-          value,
-        });
-      }
+        const y = look === "value" ? data.scale.place(value) : null;
+        if (x === null || look === null || (look === "value" && y === null)) return [];
+        return [{ x: toX(area, x), y: y === null ? area.bottom + 24 : toY(area, y), row, look }];
+      });
       return {
         marks,
         paint: (g: CanvasRenderingContext2D, ink) => {
           paintAxes(g, ink, area, scale, data.scale);
           g.globalAlpha = marks.length > 2000 ? 0.5 : 0.8;
-          for (const { x, y, row, isMeasured, value } of marks) {
-            if (isMeasured) {
+          for (const { x, y, row, look } of marks) {
+            if (look === "value") {
               g.fillStyle = gradient(1 - row.trial / last, theme);
               paintDot(g, x, y, marks.length > 2000 ? 1.5 : 2.8);
             } else {
-              g.strokeStyle = value === null ? ink.bad : ink.warn;
+              g.strokeStyle = crossInk(ink, look);
               paintCross(g, x, y, 3);
             }
           }

@@ -57,6 +57,7 @@ describe("trials", () => {
     });
     expect(amountsOf([trial(0), two])).toEqual([1, 3]);
     expect(pointsOf([trial(0), two], 3).map((point) => point.value)).toEqual([null, 5]);
+    expect(pointsOf([trial(0), two], 3).map((point) => point.look)).toEqual([null, "value"]);
     expect(pointsOf([trial(0), two], null).map((point) => point.value)).toEqual([0, 5]);
   });
 
@@ -88,6 +89,16 @@ describe("trials", () => {
     expect(found.length).toBeGreaterThan(900);
     expect(found.some((point) => point.value === 0)).toBe(true);
     expect(sampled(points.slice(0, 10), false, 1000)).toHaveLength(10);
+  });
+
+  it("are marked by how they ended", () => {
+    const states = [
+      { value: "NaN" as const },
+      { value: null, state: "failed" as const },
+      { value: null, state: "running" as const },
+    ];
+    const rows = states.map((more, number) => trial(number, more));
+    expect(pointsOf(rows, null).map((point) => point.look)).toEqual(["nan", "failed", null]);
   });
 
   it("say why they ended", () => {

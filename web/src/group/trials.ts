@@ -3,8 +3,11 @@
 import { num, seconds } from "../format";
 import type { Dimension, TrialRow } from "../types";
 
-/** A trial with the value that the plots compare. `value` is null for one that has none, NaN for one that is not a number. */
-export type Point = { row: TrialRow; value: number | null };
+/** How a plot marks a trial: by its value; as not a number, failed or stopped; not at all. */
+export type Look = "value" | "nan" | "failed" | "stopped" | null;
+
+/** A trial with the value that the plots compare. `value` is null for one that has none. */
+export type Point = { row: TrialRow; value: number | null; look: Look };
 
 /** Rows by the number of the trial; `changed` replaces those it has. Returns a new list only if something differs. */
 export function merged(rows: TrialRow[], changed: TrialRow[]): TrialRow[] {
@@ -28,14 +31,20 @@ export function amountsOf(rows: TrialRow[]): number[] {
 
 /** Each trial with its value at an amount of the resource; with null, its last value. */
 export function pointsOf(rows: TrialRow[], amount: number | null): Point[] {
-  return rows.map((row) => ({
-    row,
-    value: num(amount === null ? row.value : (row.values.find((one) => one.resource === amount)?.value ?? null)),
-  }));
+  return rows.map((row) => {
+    const at = amount === null ? row.value : row.values.find((one) => one.resource === amount)?.value;
+    const value = num(at ?? null);
+    return { row, value, look: lookOf(row, value, amount) };
+  });
 }
 
-export const isFinitePoint = (point: Point): point is { row: TrialRow; value: number } =>
-  point.value !== null && Number.isFinite(point.value);
+function lookOf(row: TrialRow, value: number | null, amount: number | null): Look {
+  if (value !== null) return Number.isFinite(value) ? "value" : "nan";
+  if (row.state === "running" || (amount !== null && row.resource !== amount)) return null; // it has not come that far
+  return row.state === "stopped" ? "stopped" : "failed";
+}
+
+export const isFinitePoint = (point: Point): point is Point & { value: number } => point.look === "value";
 
 /** The best value so far at each point; null before the first. */
 export function runningBest(points: Point[], maximize: boolean): (number | null)[] {
