@@ -123,7 +123,7 @@ def progress_line(group: Run, found: Mapping[str, Any]) -> str:
     best = best_value(found)
     if best:
         text += f"; best {best} (trial {found['best']['trial']})"
-    if total and group.started_at is not None and 0 < ended < total:
+    if total and not group.is_done and group.started_at is not None and 0 < ended < total:
         left = (datetime.now(UTC) - group.started_at) / ended * (total - ended)
         text += f"; about {_span(left)} left"
     return text

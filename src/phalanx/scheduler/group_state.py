@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from phalanx.home.group_folder import GroupFolder, Record, trial_id
+from phalanx.home.group_folder import GroupFolder, Record
 from phalanx.home.home import Home
 from phalanx.scheduler.search_budget import SearchUsage
 from phalanx.store import Run
@@ -194,27 +193,3 @@ def read_state(home: Home, group: Run, search: Mapping[str, Any]) -> GroupState:
     metric = search.get("metric")
     records = GroupFolder(home.run(group.id).path).records()
     return GroupState(Metric(**metric) if metric else None, int(search.get("concurrency", 1)), records)
-
-
-def trial_rows(group_id: str, state: GroupState) -> list[dict[str, Any]]:
-    """Each trial, in the order of their numbers."""
-    return [
-        {
-            "trial": trial.number,
-            "run": state.run_of(trial.number) or trial_id(group_id, trial.number),
-            "state": trial.state,
-            "bracket": trial.bracket,
-            "rung": trial.rung,
-            "resource": trial.resource,
-            "value": trial.value,
-            "params": dict(trial.params),
-            "why": trial.cause,
-        }
-        for trial in state.history.trials
-    ]
-
-
-def ranked(rows: Iterable[dict[str, Any]], metric: Metric) -> list[dict[str, Any]]:
-    """The trials that have a value, best first; the older one if they are equal."""
-    found = [row for row in rows if row["value"] is not None and not math.isnan(row["value"])]
-    return sorted(found, key=lambda row: (-row["value"] if metric.maximize else row["value"], row["trial"]))

@@ -59,12 +59,14 @@ from phalanx.tune.model import (
     entry_as_json,
 )
 from phalanx.tune.rungs import hyperband_trials
+from phalanx.tune.space import size
 from phalanx.tune.suggestions import SuggestionFault
 
 MEASURE_S = 0.5  # how often to read the metrics that early stopping watches
 AGAIN_S = 5.0  # pause after an error of a group
 MOST_RETRIES = 3  # of a trial at one rung whose node or agent was lost
 ALIKE = 3  # so many first trials that fail for the same cause pause the group
+USER = "its user"
 INFRASTRUCTURE = frozenset([Cause.LOST, Cause.MEETING])
 _NUMBERS = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 
@@ -164,7 +166,8 @@ class ActiveGroup:
     def step(self, group: Run) -> None:
         if not self.state.seq and self.factory.search.warm_start:
             self._record(self._earlier(group))
-        for name, asked in self.folder.requests():
+        requests = self.folder.requests()
+        for name, asked in requests:
             self._take(name, asked)
         self._record(self._ended())
         self._record(self._arrived())
@@ -179,6 +182,8 @@ class ActiveGroup:
         else:
             self._carry_out()
         self._show(group)
+        for name, _ in requests:
+            self.folder.forget_request(name)  # who waits for it then sees its effect
         if not self.state.legs and (stop is not None or finish is not None):
             self._conclude(group, stop)
 
@@ -200,7 +205,6 @@ class ActiveGroup:
                 self._record(self._reruns())  # repeated after a crash, it finds those that are left
             content = _request(asked)
             self._record(iter([] if content is None else [{**content, "request": name}]))
-        self.folder.forget_request(name)
 
     def _earlier(self, group: Run) -> Iterator[dict[str, Any]]:
         """The results of earlier groups: one record, so that all of them are there or none."""
@@ -398,6 +402,9 @@ class ActiveGroup:
         n = self.factory.search.size if history.n is None else history.n
         if n is None and self.settings.algorithm == "hyperband":
             n = hyperband_trials(options["max_iter"], options["eta"])
+        points = size(self.settings.dimensions)
+        if n is not None and points is not None:
+            n = min(n, points)  # no point is tried twice
         added = len(history.trials) - sum(history.own.values()) + len(history.open_points)
         return None if n is None else n + added
 
@@ -424,11 +431,11 @@ def _request(asked: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         match asked["what"]:
             case "pause":
-                return {"what": PAUSED, "why": str(asked.get("why") or "by its user")}
+                return {"what": PAUSED, "why": f"by {asked.get('by') or USER}"}
             case "continue" | "rerun":
                 return {"what": CONTINUED}
             case "finish":
-                return entry_as_json(Finish("ended by its user: no new trials were started"))
+                return entry_as_json(Finish(f"ended by {asked.get('by') or USER}: no new trials were started"))
             case "concurrency":
                 return {"what": CONCURRENCY, "n": max(1, int(asked["n"]))}
             case "add":
