@@ -14,16 +14,19 @@ from phalanx.backends.contract import ENDED, RUNNING
 from phalanx.errors import StoreError
 from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
 from phalanx.scheduler import groups
+from phalanx.scheduler.group_state import ranked, read_state, trial_rows
 from phalanx.store import Run, StatusChange
 from phalanx.submission.removal import remove
 from phalanx.submission.resume import request_resume
 from phalanx.submission.submit import submit
+from phalanx.tune.model import Metric
 from tests.scheduler.scripted_engine import Cluster
 from tests.scheduler.working import Works
 from tests.submission.samples import submission_of
 
 X3 = {"matrix": {"x": {"values": [1, 2, 3]}}}
 LOG_X = f"{sys.executable} -c 'from phalanx import tracking; tracking.log(loss={{{{ x }}}})'"
+SEED = f"{sys.executable} -c 'from phalanx import tracking; tracking.log(loss={{{{ x }}}} + {{{{ seed }}}})'"
 LOSS = {"metric": {"name": "loss", "optimization": "minimize"}}
 
 
@@ -319,6 +322,14 @@ def test_the_next_scheduler_finds_everything_in_the_folders(works: Works) -> Non
     assert [record["what"] for record in records(works, group)].count("create") == 3
 
 
+def test_the_next_scheduler_finds_the_repeats_in_the_folders(works: Works) -> None:
+    group = begin(works, SEED, {"matrix": {"x": {"values": [1, 2]}}, "concurrency": 3, "repeat": 2, **LOSS})
+    while not works.run(group).is_done:
+        works.new_scheduler().run_pass()
+    assert [record["value"] for record in records(works, group, "reported")] == [1.5, 2.5]
+    assert len(trials(works, group)) == len(records(works, group, "repeated")) == 4
+
+
 def test_trials_are_jobs_of_an_engine_and_a_rung_is_a_new_job(cluster: Cluster) -> None:
     works = cluster.works
     content = {
@@ -349,3 +360,63 @@ def test_trials_are_jobs_of_an_engine_and_a_rung_is_a_new_job(cluster: Cluster) 
     assert script.stat().st_mode & 0o777 == 0o700
     assert "--epochs=3" in plan.read_text()
     assert cluster.engine.submissions == 6
+
+
+def test_every_point_is_repeated_with_other_seeds_and_ranked_by_the_mean(works: Works) -> None:
+    seen = 'echo "$PHALANX_TRIAL_SEED {{ seed }}" > $PHALANX_OUTPUTS/seen; '
+    group = begin(works, seen + SEED, {**X3, "concurrency": 4, "repeat": 3, **LOSS})
+    most = 0
+
+    def is_over() -> bool:
+        nonlocal most
+        most = max(most, sum(not one.is_done for one in trials(works, group)))
+        return works.run(group).is_done
+
+    works.turn_until(is_over)
+    assert most == 4  # runs, not points
+    assert len(trials(works, group)) == 9
+    for number in range(3):
+        runs = [trial_id(group, number, repeat) for repeat in range(3)]
+        assert [outputs(works, run) for run in runs] == ["0 0\n", "1 1\n", "2 2\n"]
+        assert [works.run(run).params["seed"] for run in runs] == [0, 1, 2]
+    assert [record["value"] for record in records(works, group, "reported")] == [2.0, 3.0, 4.0]
+    state = read_state(works.home, works.run(group), works.store.facts(group)["search"])
+    best = ranked(trial_rows(group, state), Metric("loss", maximize=False))[0]
+    assert (best["trial"], best["value"], best["runs"][1]) == (0, 2.0, trial_id(group, 0, 1))
+    assert best["interval"] == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5))
+
+
+def test_all_repeats_of_a_point_go_on_to_the_next_rung(works: Works) -> None:
+    group = begin(works, SEEN + SEED, {**HYPERBAND, "repeat": 2})
+    assert works.settle(group).status == "succeeded"
+    (promoted,) = records(works, group, "promote")
+    runs = [trial_id(group, promoted["trial"], repeat) for repeat in range(2)]
+    assert [outputs(works, run) for run in runs] == ["1 0 1 1\n2 1 3 3\n"] * 2
+    assert len(trials(works, group)) == 10
+    assert all(record["value"] > 0.5 for record in records(works, group, "reported"))
+
+
+def test_a_point_counts_with_the_repeats_that_reported_and_fails_if_all_fail(works: Works) -> None:
+    fails = f"test {{{{ x }}}}{{{{ seed }}}} != 10 && test {{{{ x }}}} != 2 && {SEED}"
+    group = begin(works, fails, {**X3, "concurrency": 6, "repeat": 2, **LOSS})
+    assert works.settle(group).status == "succeeded"
+    assert [(one["trial"], one["value"]) for one in records(works, group, "reported")] == [(0, 2.0), (2, 3.5)]
+    assert [one["trial"] for one in records(works, group, "failed")] == [1]
+
+
+def test_a_stopped_group_runs_only_the_repeats_again_that_have_no_result(works: Works, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    waits = f"test {{{{ seed }}}} = 0 || test -e {go} || sleep 60; {SEED}"
+    group = begin(works, waits, {"matrix": {"x": {"values": [1]}}, "concurrency": 2, "repeat": 2, **LOSS})
+    works.turn_until(lambda: len(records(works, group, "repeated")) == 1)
+    works.run_folder(group).ask_to_stop("enough")
+    assert works.settle(group).status == "stopped"
+    assert [one["value"] for one in records(works, group, "stopped")] == [1.0]
+    go.touch()
+    request_resume(works.home, works.run(group), os.environ)
+    works.turn_until(lambda: works.run(group).status == "succeeded")
+    assert [(one.attempt, one.status) for one in map(works.run, [trial_id(group, 0), trial_id(group, 0, 1)])] == [
+        (1, "succeeded"),
+        (2, "succeeded"),
+    ]
+    assert [one["value"] for one in records(works, group, "reported")] == [1.5]

@@ -112,6 +112,12 @@ def number(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def value_text(row: Mapping[str, Any]) -> str:
+    """`0.31`, or for the mean of repeated runs `0.31 ± 0.02`, half of its 95 % interval."""
+    interval = row.get("interval")
+    return number(row["value"]) + (f" ± {(interval[1] - interval[0]) / 2:.2g}" if interval else "")
+
+
 def progress_line(group: Run, found: Mapping[str, Any]) -> str:
     """`12 of 27 trials, 3 running, 1 failed; best loss 0.1 (trial 4); about 2 min left`"""
     trials: Mapping[str, int] = found.get("trials") or {}
@@ -134,7 +140,7 @@ def best_value(found: Mapping[str, Any]) -> str:
     best, metric = found.get("best"), found.get("metric")
     if not best or not metric:
         return ""
-    return f"{printable(metric['name'])} {number(best['value'])}"
+    return f"{printable(metric['name'])} {value_text(best)}"
 
 
 def _span(time_left: timedelta) -> str:

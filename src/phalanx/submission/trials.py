@@ -19,6 +19,7 @@ from phalanx.home.home import Home
 from phalanx.insight.trial_metric import TrialMeasure
 from phalanx.plan.framework_checks import load
 from phalanx.spec.groups import suggestion
+from phalanx.spec.matrix import SEED
 from phalanx.spec.model import Search, thaw
 from phalanx.store import Run, Store
 from phalanx.stored_plan import PlanDamaged, read_plan
@@ -61,12 +62,14 @@ class TrialFactory:
     def prepare(self, trial: TrialPlace, params: Mapping[str, Any]) -> PreparedRun:
         """Plan one trial. Raises SpecErrors and CallError for values that cannot run, SystemFault."""
         group = self.group
+        seed = {} if trial.seed is None else {SEED: trial.seed}
+        name = "-".join(map(str, [group.name, trial.number, *seed.values()])) if group.name else None
         submission = Submission(
-            spec=suggestion(self.spec, params),
+            spec=suggestion(self.spec, {**params, **seed}),
             tree=self.tree,
             environment=self.environment.variables,
             code=CodeSource(require_working(self.home, group), commit=group.commit),
-            name=f"{group.name}-{trial.number}" if group.name else None,
+            name=name,
             tags=group.tags,
             project=group.project,
             priority=group.priority,
@@ -78,7 +81,7 @@ class TrialFactory:
             prepared=self.environment,
             trial=trial,
         )
-        made = make_plan(submission, trial_id(group.id, trial.number))
+        made = make_plan(submission, trial_id(group.id, trial.number, trial.seed or 0))
         if self.target is _UNKNOWN:
             self.target = target_of(self.home, submission, made)
         job = render(self.home, submission, made, self.target)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from phalanx.cli.group_watch import best_value, number, params_text, progress_line
+from phalanx.cli.group_watch import best_value, number, params_text, progress_line, value_text
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, print_result, printable, table
 from phalanx.cli.render.tables import status_text
@@ -49,7 +49,10 @@ def show(group: str, as_json: bool) -> None:
         return
     click.echo(click.style(f"group {found.id}", bold=True) + (f" ({printable(found.name)})" if found.name else ""))
     click.echo(f"  status       {status_text(found.status)}: {printable(found.reason)}")
-    click.echo(f"  search       {search.get('algorithm', 'not started')}, {search.get('concurrency', 1)} at a time")
+    repeats = search.get("repeats", 1)
+    each = f", {repeats} runs of each trial" if repeats > 1 else ""
+    algorithm, concurrency = search.get("algorithm", "not started"), search.get("concurrency", 1)
+    click.echo(f"  search       {algorithm}, {concurrency} at a time{each}")
     click.echo(f"  trials       {progress_line(found, {**search, 'best': None})}")
     if search.get("best"):
         best = search["best"]
@@ -256,7 +259,7 @@ def _table(rows: list[Any], search: Mapping[str, Any]) -> list[str]:
             row["run"],
             row["state"],
             str(row["rung"]),
-            "-" if row["value"] is None else number(row["value"]),
+            "-" if row["value"] is None else value_text(row),
             params_text(row["params"]),
             printable(row["why"]),
         ]
