@@ -184,7 +184,7 @@ run: {{cmd: x}}
         (
             "timeout: 3h, ",
             EarlierTimes(2, 7200.0, 2.0),
-            "about 48 core-hours, 12 GPU-hours, 2 h at this concurrency: 3,600 s each in 2 earlier runs of this command",
+            "about 48 core-hours, 12 GPU-hours, 2 h at this concurrency: 3,600 s each in 2 earlier runs",
         ),
     ],
 )

@@ -14,12 +14,11 @@ from phalanx.backends.contract import ENDED, RUNNING
 from phalanx.errors import StoreError
 from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
 from phalanx.scheduler import groups
-from phalanx.scheduler.group_state import ranked, read_state, trial_rows
+from phalanx.scheduler.group_report import GroupReport
 from phalanx.store import Run, StatusChange
 from phalanx.submission.removal import remove
 from phalanx.submission.resume import request_resume
 from phalanx.submission.submit import submit
-from phalanx.tune.model import Metric
 from tests.scheduler.scripted_engine import Cluster
 from tests.scheduler.working import Works
 from tests.submission.samples import submission_of
@@ -380,8 +379,7 @@ def test_every_point_is_repeated_with_other_seeds_and_ranked_by_the_mean(works: 
         assert [outputs(works, run) for run in runs] == ["0 0\n", "1 1\n", "2 2\n"]
         assert [works.run(run).params["seed"] for run in runs] == [0, 1, 2]
     assert [record["value"] for record in records(works, group, "reported")] == [2.0, 3.0, 4.0]
-    state = read_state(works.home, works.run(group), works.store.facts(group)["search"])
-    best = ranked(trial_rows(group, state), Metric("loss", maximize=False))[0]
+    best = GroupReport(works.home, works.store, works.run(group)).ranked()[0]
     assert (best["trial"], best["value"], best["runs"][1]) == (0, 2.0, trial_id(group, 0, 1))
     assert best["interval"] == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5))
 

@@ -193,6 +193,7 @@ class TestStatuses:
         changes = [status(1, "created"), status(2, "starting", 1), status(3, "running", 2), status(4, "failed", 3)]
         assert all(store.record(change) for change in changes)
         assert store.statuses("a1b2c3") == changes
+        assert store.statuses_of(["a1b2c3", "unknown"]) == {"a1b2c3": changes}
 
     def test_the_run_follows_its_statuses(self, store: Store) -> None:
         store.add(run())

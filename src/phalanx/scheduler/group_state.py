@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from phalanx.home.group_folder import GroupFolder, Record, trial_id
 from phalanx.home.home import Home
-from phalanx.insight.trial_metric import interval_of
 from phalanx.scheduler.search_budget import SearchUsage
 from phalanx.store import Run
 from phalanx.tune.history import History, SearchTrial
@@ -270,29 +269,3 @@ def read_state(home: Home, group: Run, search: Mapping[str, Any]) -> GroupState:
     records = GroupFolder(home.run(group.id).path).records()
     concurrency, repeats = int(search.get("concurrency", 1)), int(search.get("repeats", 1))
     return GroupState(Metric(**metric) if metric else None, concurrency, records, repeats)
-
-
-def trial_rows(group_id: str, state: GroupState) -> list[dict[str, Any]]:
-    """Each trial, in the order of their numbers."""
-    return [
-        {
-            "trial": trial.number,
-            "run": state.runs_of(group_id, trial.number)[0],
-            "runs": state.runs_of(group_id, trial.number),
-            "state": trial.state,
-            "bracket": trial.bracket,
-            "rung": trial.rung,
-            "resource": trial.resource,
-            "value": trial.value,
-            "interval": interval_of(state.samples.get(trial.number, ())),
-            "params": dict(trial.params),
-            "why": trial.cause,
-        }
-        for trial in state.history.trials
-    ]
-
-
-def ranked(rows: Iterable[dict[str, Any]], metric: Metric) -> list[dict[str, Any]]:
-    """The trials that have a value, best first; the older one if they are equal."""
-    found = [row for row in rows if row["value"] is not None and not math.isnan(row["value"])]
-    return sorted(found, key=lambda row: (-row["value"] if metric.maximize else row["value"], row["trial"]))

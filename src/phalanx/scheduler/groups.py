@@ -65,6 +65,7 @@ MEASURE_S = 0.5  # how often to read the metrics that early stopping watches
 AGAIN_S = 5.0  # pause after an error of a group
 MOST_RETRIES = 3  # of a trial at one rung whose node or agent was lost
 ALIKE = 3  # so many first trials that fail for the same cause pause the group
+USER = "its user"
 INFRASTRUCTURE = frozenset([Cause.LOST, Cause.MEETING])
 _NUMBERS = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 
@@ -433,11 +434,11 @@ def _request(asked: Mapping[str, Any]) -> dict[str, Any] | None:
     try:
         match asked["what"]:
             case "pause":
-                return {"what": PAUSED, "why": str(asked.get("why") or "by its user")}
+                return {"what": PAUSED, "why": f"by {asked.get('by') or USER}"}
             case "continue" | "rerun":
                 return {"what": CONTINUED}
             case "finish":
-                return entry_as_json(Finish("ended by its user: no new trials were started"))
+                return entry_as_json(Finish(f"ended by {asked.get('by') or USER}: no new trials were started"))
             case "concurrency":
                 return {"what": CONCURRENCY, "n": max(1, int(asked["n"]))}
             case "add":

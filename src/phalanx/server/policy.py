@@ -36,6 +36,7 @@ class Rule(Enum):
 
 V1 = "/api/v1"
 RUN = f"{V1}/runs/{{run_id}}"
+GROUP = f"{V1}/groups/{{run_id}}"
 POD = f"{V1}/pods/{{run_id}}/{{attempt}}"
 
 REPLICA_PREFIX = "/tracked/{run_id}/{attempt}/{replica}"
@@ -78,6 +79,15 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{RUN}/use"): Rule.VIEW,
     ("GET", f"{RUN}/use/{{replica}}"): Rule.VIEW,
     ("GET", f"{RUN}/live"): Rule.VIEW,
+    # groups
+    ("GET", GROUP): Rule.VIEW,
+    ("GET", f"{GROUP}/trials"): Rule.VIEW,
+    ("POST", f"{GROUP}/pause"): Rule.MANAGE,
+    ("POST", f"{GROUP}/resume"): Rule.MANAGE,
+    ("POST", f"{GROUP}/finish"): Rule.MANAGE,
+    ("POST", f"{GROUP}/concurrency"): Rule.MANAGE,
+    ("POST", f"{GROUP}/extend"): Rule.MANAGE,
+    ("POST", f"{GROUP}/points"): Rule.MANAGE,
     # series
     ("GET", f"{RUN}/metrics"): Rule.VIEW,
     ("GET", f"{RUN}/metrics/series"): Rule.VIEW,
@@ -136,6 +146,7 @@ STARTING = {
     ("POST", f"{V1}/runs/submit"),
     ("POST", f"{V1}/snapshots"),
     *(("POST", f"{RUN}/{verb}") for verb in ("restart", "copy", "resume")),
+    *(("POST", f"{GROUP}/{verb}") for verb in ("resume", "concurrency", "extend", "points")),
 }
 
 

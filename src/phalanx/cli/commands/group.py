@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +19,11 @@ from phalanx.errors import CallError
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.home import HomeWorkspace
+    from phalanx.scheduler.group_report import GroupReport
     from phalanx.store import Run
+    from phalanx.submission.group_requests import GroupRequests
 
 TAKEN_S = 30.0  # limit for a busy scheduler to take a request
-WITHOUT_N = ("pbt",)  # its population does not grow
 
 
 @click.group("group")
@@ -39,13 +40,11 @@ def command() -> None:
 @json_option
 def show(group: str, as_json: bool) -> None:
     """Show the progress, the best trial and the rungs of a group."""
-    with _opened(group) as (workspace, found, search):
-        rows = _rows(workspace, found, search)
-        reason = found.reason
+    with _opened(group) as (workspace, found):
+        report = _report(workspace, found)
+        summary, search = report.summary(), report.search
     if as_json:
-        print_json(
-            {"ok": True, "id": found.id, "status": found.status, "reason": reason, **search, "rungs": _rungs(rows)}
-        )
+        print_json({"ok": True, **summary})
         return
     click.echo(click.style(f"group {found.id}", bold=True) + (f" ({printable(found.name)})" if found.name else ""))
     click.echo(f"  status       {status_text(found.status)}: {printable(found.reason)}")
@@ -56,15 +55,14 @@ def show(group: str, as_json: bool) -> None:
     click.echo(f"  trials       {progress_line(found, {**search, 'best': None})}")
     if search.get("best"):
         best = search["best"]
-        params = next(row["params"] for row in rows if row["trial"] == best["trial"])
+        params = report.state.history.trials[best["trial"]].params
         click.echo(
             f"  best         trial {best['trial']}, run {best['run']}: {best_value(search)}  {params_text(params)}"
         )
-    rungs = _rungs(rows)
-    if len(rungs) > 1:
+    if len(summary["rungs"]) > 1:
         click.echo("")
         head = ["BRACKET", "RUNG", "RESOURCE", "TRIALS", "ENDED"]
-        print_lines(table([head, *([number(row[name.lower()]) for name in head] for row in rungs)]))
+        print_lines(table([head, *([_cell(row[name.lower()]) for name in head] for row in summary["rungs"])]))
 
 
 @command.command("trials")
@@ -73,15 +71,13 @@ def show(group: str, as_json: bool) -> None:
 @json_option
 def trials(group: str, sort: str, as_json: bool) -> None:
     """List the trials of a group: their runs, params and values, and why they ended."""
-    with _opened(group) as (workspace, found, search):
-        rows = _rows(workspace, found, search)
-    if sort == "value":
-        best_first = _ranked(found, rows, search)
-        rows = [*best_first, *(row for row in rows if row not in best_first)]
+    with _opened(group) as (workspace, found):
+        report = _report(workspace, found)
+        rows = report.with_attempts(workspace.rows, report.sorted_trials(sort))
     if as_json:
         print_json({"ok": True, "id": found.id, "trials": rows})
         return
-    print_lines(_table(rows, search) if rows else ["No trials yet."])
+    print_lines(_table(rows, report.search) if rows else ["No trials yet."])
 
 
 @command.command("best")
@@ -90,12 +86,13 @@ def trials(group: str, sort: str, as_json: bool) -> None:
 @json_option
 def best(group: str, limit: int, as_json: bool) -> None:
     """Show the best trials of a group."""
-    with _opened(group) as (workspace, found, search):
-        rows = _ranked(found, _rows(workspace, found, search), search)[:limit]
+    with _opened(group) as (workspace, found):
+        report = _report(workspace, found)
+        rows = report.with_attempts(workspace.rows, report.ranked()[:limit])
     if as_json:
-        print_json({"ok": True, "id": found.id, "metric": search.get("metric"), "trials": rows})
+        print_json({"ok": True, "id": found.id, "metric": report.search.get("metric"), "trials": rows})
         return
-    print_lines(_table(rows, search) if rows else ["No trial has a value yet."])
+    print_lines(_table(rows, report.search) if rows else ["No trial has a value yet."])
 
 
 @command.command("stop")
@@ -104,9 +101,11 @@ def best(group: str, limit: int, as_json: bool) -> None:
 @json_option
 def stop(group: str, pending: bool, as_json: bool) -> None:
     """Stop a group and its running trials."""
-    with _opened(group, is_active=True) as (workspace, found, _):
+    with _opened(group) as (workspace, found):
         if pending:
-            after = _ask(workspace, found, "finish")
+            after = _ask(workspace, found, lambda requests: requests.finish())
+        elif found.is_done:
+            raise CallError(f"group {found.id} has ended: {found.status}: {found.reason}")
         else:
             (after,) = workspace.acts.stop([found], 60.0, lambda _: None)
     _print(after, as_json=as_json)
@@ -117,9 +116,7 @@ def stop(group: str, pending: bool, as_json: bool) -> None:
 @json_option
 def pause(group: str, as_json: bool) -> None:
     """Start no more trials until `phalanx group resume`. Running trials go on."""
-    with _opened(group, is_active=True) as (workspace, found, _):
-        after = _ask(workspace, found, "pause")
-    _print(after, as_json=as_json)
+    _change(group, lambda requests: requests.pause(), as_json=as_json)
 
 
 @command.command("resume")
@@ -127,13 +124,7 @@ def pause(group: str, as_json: bool) -> None:
 @json_option
 def resume(group: str, as_json: bool) -> None:
     """Continue a paused group. One that has ended runs what failed or was stopped again, and goes on."""
-    with _opened(group) as (workspace, found, _):
-        if found.is_done:
-            after = workspace.acts.resume(found)
-            workspace.acts.leave(after)
-        else:
-            after = _ask(workspace, found, "continue")
-    _print(after, as_json=as_json)
+    _change(group, lambda requests: requests.resume(), as_json=as_json)
 
 
 @command.command("set")
@@ -145,9 +136,7 @@ def set_(group: str, setting: str, as_json: bool) -> None:
     name, _, text = setting.partition("=")
     if name != "concurrency" or not text.isdecimal() or not int(text):
         raise CallError(f"{setting!r}: write `concurrency=N`, with N at least 1")
-    with _opened(group, is_active=True) as (workspace, found, _):
-        after = _ask(workspace, found, "concurrency", n=int(text))
-    _print(after, as_json=as_json)
+    _change(group, lambda requests: requests.set_concurrency(int(text)), as_json=as_json)
 
 
 @command.command("add")
@@ -156,17 +145,8 @@ def set_(group: str, setting: str, as_json: bool) -> None:
 @json_option
 def add(group: str, params: tuple[str, ...], as_json: bool) -> None:
     """Try a point of your own, in addition to those of the search. Params that you leave out are drawn at random."""
-    from phalanx.submission.clone import spec_of
-
     point = dict(_param(text) for text in params)
-    with _opened(group) as (workspace, found, _):
-        search = spec_of(workspace.home, found).search
-        names = [dimension.name for dimension in search.matrix] if search is not None else []
-        unknown = [name for name in point if name not in names]
-        if unknown:
-            raise CallError(f"`{unknown[0]}` is not in the matrix of the group: write {', '.join(names)}")
-        after = _ask(workspace, found, "add", params=point)
-    _print(after, as_json=as_json)
+    _change(group, lambda requests: requests.add(point), as_json=as_json)
 
 
 @command.command("extend")
@@ -175,79 +155,57 @@ def add(group: str, params: tuple[str, ...], as_json: bool) -> None:
 @json_option
 def extend(group: str, total: int, as_json: bool) -> None:
     """Change the number of trials in total, also of a group that has ended."""
-    with _opened(group) as (workspace, found, search):
-        if search.get("algorithm") in WITHOUT_N:
-            raise CallError(f"the population of {search['algorithm']} does not grow: start another group")
-        after = _ask(workspace, found, "extend", n=total)
-    _print(after, as_json=as_json)
+    _change(group, lambda requests: requests.extend(total), as_json=as_json)
 
 
 @contextmanager
-def _opened(name: str, *, is_active: bool = False) -> Iterator[tuple[HomeWorkspace, Run, Mapping[str, Any]]]:
-    """The workspace, the group and the fact on its search. Raises CallError if it is no group."""
+def _opened(name: str) -> Iterator[tuple[HomeWorkspace, Run]]:
+    """The workspace and the group. Raises CallError if it is no group."""
     from phalanx.cli.workspace.home import HomeWorkspace
+    from phalanx.submission.group_requests import require_group
 
     with closing(HomeWorkspace()) as workspace:
         found = workspace.rows.find(name)
-        if found.kind != "group":
-            raise CallError(f"run {found.id} is no group, but a run of kind {found.kind}")
-        if is_active and found.is_done:
-            raise CallError(f"group {found.id} has ended: {found.status}: {found.reason}")
-        yield workspace, found, workspace.rows.facts(found.id).get("search") or {}
+        require_group(found)
+        yield workspace, found
 
 
-def _ask(workspace: HomeWorkspace, group: Run, what: str, **fields: Any) -> Run:
+def _report(workspace: HomeWorkspace, group: Run) -> GroupReport:
+    from phalanx.scheduler.group_report import GroupReport
+
+    return GroupReport(workspace.home, workspace.rows, group)
+
+
+def _change(name: str, request: Callable[[GroupRequests], None], *, as_json: bool) -> None:
+    with _opened(name) as (workspace, found):
+        after = _ask(workspace, found, request)
+    _print(after, as_json=as_json)
+
+
+def _ask(workspace: HomeWorkspace, group: Run, request: Callable[[GroupRequests], None]) -> Run:
     """Leave a request, and wait until a scheduler, here or in another process, has taken it."""
-    from phalanx.home.group_folder import GroupFolder
-    from phalanx.submission.resume import queue_resume
+    from phalanx.submission.group_requests import GroupRequests
 
-    folder = GroupFolder(workspace.home.run(group.id).path)
-    folder.ask(what, **fields)
-    if group.is_done:
-        queue_resume(workspace.home, group, dict(os.environ))
+    requests = GroupRequests(workspace.home, group, dict(os.environ))
+    request(requests)
     deadline = time.monotonic() + TAKEN_S
     with workspace.attended() as turn:
         while True:
             turn()
-            if not folder.requests():
-                return workspace.rows.find(group.id)
+            if requests.are_taken():
+                break
             if time.monotonic() > deadline:
                 raise CallError(f"the scheduler has not taken the request for group {group.id}: see `phalanx doctor`")
             time.sleep(0.05)
+    after = workspace.rows.find(group.id)
+    if group.is_done:
+        workspace.acts.leave(after)
+    return after
 
 
 def _print(group: Run, *, as_json: bool) -> None:
     text = f"group {group.id}: {group.status}: {printable(group.reason)}"
     print_result({"id": group.id, "status": group.status, "reason": group.reason}, text, as_json=as_json)
-
-
-def _rows(workspace: HomeWorkspace, group: Run, search: Mapping[str, Any]) -> list[dict[str, Any]]:
-    from phalanx.scheduler.group_state import read_state, trial_rows
-
-    return trial_rows(group.id, read_state(workspace.home, group, search))
-
-
-def _ranked(group: Run, rows: list[dict[str, Any]], search: Mapping[str, Any]) -> list[dict[str, Any]]:
-    from phalanx.scheduler.group_state import ranked
-    from phalanx.tune.model import Metric
-
-    if not search.get("metric"):
-        raise CallError(f"group {group.id} compares no metric: write `hptuning.metric: {{name: …}}` in its file")
-    return ranked(rows, Metric(**search["metric"]))
-
-
-def _rungs(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How many trials reached each rung, and how many ended there."""
-    found: dict[tuple[int, int], dict[str, Any]] = {}
-    for row in rows:
-        for rung in range(row["rung"] + 1):
-            empty = {"bracket": row["bracket"], "rung": rung, "resource": "-", "trials": 0, "ended": 0}
-            one = found.setdefault((row["bracket"], rung), empty)
-            one["trials"] += 1
-            one["ended"] += rung < row["rung"] or row["state"] != "running"
-            if rung == row["rung"] and row["resource"] is not None:
-                one["resource"] = row["resource"]
-    return [found[key] for key in sorted(found)]
 
 
 def _table(rows: list[Any], search: Mapping[str, Any]) -> list[str]:
@@ -266,6 +224,10 @@ def _table(rows: list[Any], search: Mapping[str, Any]) -> list[str]:
         for row in rows
     ]
     return table([head, *lines])
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else number(value)
 
 
 def _param(text: str) -> tuple[str, Any]:
