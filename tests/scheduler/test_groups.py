@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
 from phalanx.scheduler import groups
 from phalanx.scheduler.group_report import GroupReport
 from phalanx.store import Run, StatusChange
+from phalanx.submission.model import CodeSource
 from phalanx.submission.removal import remove
 from phalanx.submission.resume import request_resume
 from phalanx.submission.submit import submit
@@ -418,3 +420,20 @@ def test_a_stopped_group_runs_only_the_repeats_again_that_have_no_result(works: 
         (2, "succeeded"),
     ]
     assert [one["value"] for one in records(works, group, "reported")] == [1.5]
+
+
+def test_trials_of_a_copy_of_the_code_work_in_folders_of_their_own(works: Works) -> None:
+    """At the same time in one folder, none of them could own `model.pt`."""
+    (works.folder / "weights").write_text("x")
+    command = "echo {{ x }} >> model.pt; cat weights model.pt > $PHALANX_OUTPUTS/seen; " + LOG_X
+    hyperband = {**HYPERBAND, "hyperband": {**HYPERBAND["hyperband"], "resume": False}, "matrix": X3["matrix"]}
+    content = {"version": 1, "kind": "group", "hptuning": hyperband, "run": {"cmd": command}}
+    sent = submission_of(content, folder=works.folder, environment=os.environ)
+    group = submit(works.home, works.store, replace(sent, code=CodeSource(works.folder, is_snapshot=True))).id
+    assert works.settle(group).status == "succeeded"
+    for run in trials(works, group):
+        assert outputs(works, run.id) == f"x{run.params['x']}\n"  # also that of the second attempt
+        assert (works.run_folder(run.id).path / "outputs" / "model.pt").exists()
+    assert [one.attempt for one in trials(works, group)].count(2) == 1
+    assert not (works.folder / "model.pt").exists()
+    assert not (works.run_folder(group).path / "code" / "model.pt").exists()

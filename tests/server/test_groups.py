@@ -81,6 +81,11 @@ def test_trials_come_in_pages_or_only_those_that_changed(site: Site, over: str) 
     assert [row["rung"] for row in best] == [1], "its end and the end of the search are the last records"
 
 
+def test_importance_says_how_many_trials_it_rests_on(site: Site, over: str) -> None:
+    found = site.get(f"/api/v1/groups/{over}/importance")
+    assert found == {"params": [{"name": "x", "share": 1.0}], "trials": 4, "best": 1, "resource": 1}
+
+
 def test_an_editor_pauses_changes_and_resumes_a_group(site: Site) -> None:
     group = begin(site, "sleep 60")
     until(site, group, "running")

@@ -19,7 +19,8 @@ from phalanx.store.rows import run_row
 from phalanx.submission.clone import spec_of
 from phalanx.submission.group_requests import require_group
 from phalanx.tune.history import REPORTED, RUNNING, SearchTrial
-from phalanx.tune.model import Metric
+from phalanx.tune.importance import importance
+from phalanx.tune.model import OUTSIDE, Metric, SearchSettings
 
 Row = dict[str, Any]
 ABOUT = ("id", "name", "project", "status", "reason", "created_at", "started_at", "finished_at")
@@ -165,15 +166,37 @@ class GroupReport:
             return f"it logged no `{self.metric.name}`"
         return trial.cause or ("" if trial.state == RUNNING else self.stops.get(trial.number, ""))
 
+    def importance(self) -> Row:
+        """How much each param decided: of the trials with the same amount of the resource, which most of them have."""
+        metric = self.metric
+        if metric is None:
+            raise self._no_metric()
+        settings = SearchSettings.from_json(self.settings())
+        by_amount: dict[float, list[tuple[Mapping[str, Any], float]]] = {}
+        for row in self.trials():
+            for one in row["values"]:
+                if one["value"] is not None and row["bracket"] != OUTSIDE:
+                    by_amount.setdefault(one["resource"] or 0.0, []).append((row["params"], one["value"]))
+        amount = max(by_amount, key=lambda amount: (len(by_amount[amount]), amount), default=0.0)
+        found = importance(settings.dimensions, by_amount.get(amount, []), metric.maximize)
+        params = [{"name": name, "share": share} for name, share in found.shares.items()]
+        return {
+            "params": sorted(params, key=lambda one: -one["share"]),
+            "trials": found.trials,
+            "best": found.best,
+            "resource": amount or None,
+        }
+
     def ranked(self) -> list[Row]:
         """The trials that have a value, best first; the older one if they are equal. Raises CallError."""
         metric = self.metric
         if metric is None:
-            raise CallError(
-                f"group {self.group.id} compares no metric: write `hptuning.metric: {{name: …}}` in its file"
-            )
+            raise self._no_metric()
         found = [row for row in self.trials() if row["value"] is not None and not math.isnan(row["value"])]
         return sorted(found, key=lambda row: (-row["value"] if metric.maximize else row["value"], row["trial"]))
+
+    def _no_metric(self) -> CallError:
+        return CallError(f"group {self.group.id} compares no metric: write `hptuning.metric: {{name: …}}` in its file")
 
     def sorted_trials(self, sort: str) -> list[Row]:
         """All trials, by `trial` or by `value`: best first, those without one last. Raises CallError."""

@@ -43,7 +43,7 @@ from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.stored_plan import read_plan
 from phalanx.submission.model import TrialPlace
-from phalanx.submission.trials import TrialFactory, planned_rung, replace_outputs
+from phalanx.submission.trials import TrialFactory, planned_rung
 from phalanx.tune.history import FAILED, INVALID, REPORTED, STOPPED
 from phalanx.tune.model import (
     Added,
@@ -166,7 +166,8 @@ class ActiveGroup:
     def step(self, group: Run) -> None:
         if not self.state.seq and self.factory.search.warm_start:
             self._record(self._earlier(group))
-        for name, asked in self.folder.requests():
+        requests = self.folder.requests()
+        for name, asked in requests:
             self._take(name, asked)
         self._record(self._ended())
         self._record(map(event_record, self.state.repeated()))
@@ -182,6 +183,8 @@ class ActiveGroup:
         else:
             self._carry_out()
         self._show(group)
+        for name, _ in requests:
+            self.folder.forget_request(name)  # who waits for it then sees its effect
         if not self.state.running and (stop is not None or finish is not None):
             self._conclude(group, stop)
 
@@ -202,7 +205,6 @@ class ActiveGroup:
                 self._record(self._reruns())  # repeated after a crash, it finds those that are left
             content = _request(asked)
             self._record(iter([] if content is None else [{**content, "request": name}]))
-        self.folder.forget_request(name)
 
     def _earlier(self, group: Run) -> Iterator[dict[str, Any]]:
         """The results of earlier groups: one record, so that all of them are there or none."""
@@ -352,7 +354,7 @@ class ActiveGroup:
         if planned_rung(self.home.run(run_id).path) != leg.rung:
             prepared = self.factory.prepare(place, trial.params)
             if source is not None or not leg.resume:
-                replace_outputs(self.home, run, source)
+                self.factory.start_over(run, source)
             self.factory.replan(self.store, prepared)
         self.home.keep_environment(run_id, self.factory.environment.variables)
         queue_next_attempt(self.home, self.store, run, f"rung {leg.rung}: {leg.why}" if leg.rung else leg.why)

@@ -82,6 +82,7 @@ POLICY: dict[tuple[str, str], Rule] = {
     # groups
     ("GET", GROUP): Rule.VIEW,
     ("GET", f"{GROUP}/trials"): Rule.VIEW,
+    ("GET", f"{GROUP}/importance"): Rule.VIEW,
     ("POST", f"{GROUP}/pause"): Rule.MANAGE,
     ("POST", f"{GROUP}/resume"): Rule.MANAGE,
     ("POST", f"{GROUP}/finish"): Rule.MANAGE,

@@ -23,15 +23,14 @@ from phalanx.spec.matrix import SEED
 from phalanx.spec.model import Search, thaw
 from phalanx.store import Run, Store
 from phalanx.stored_plan import PlanDamaged, read_plan
+from phalanx.submission.clone import code_of
 from phalanx.submission.model import (
     TRIAL_RUNG,
-    CodeSource,
     PreparedEnvironment,
     PreparedRun,
     Submission,
     TrialPlace,
 )
-from phalanx.submission.resume import require_working
 from phalanx.submission.submit import create, files_of, make_plan, render, run_of, target_of
 
 _UNKNOWN = object()
@@ -68,7 +67,7 @@ class TrialFactory:
             spec=suggestion(self.spec, {**params, **seed}),
             tree=self.tree,
             environment=self.environment.variables,
-            code=CodeSource(require_working(self.home, group), commit=group.commit),
+            code=code_of(self.home, group),
             name=name,
             tags=group.tags,
             project=group.project,
@@ -95,6 +94,18 @@ class TrialFactory:
         _restore(self.home, outputs_of)
         source = self.home.run(outputs_of).path / run_paths.OUTPUTS
         return create(self.home, store, prepared, outputs=source)
+
+    def start_over(self, run: Run, source: str | None) -> None:
+        """Give the next attempt of an ended trial outputs without its own (those of `source`, or none) and, if it has
+        one, a new working folder. Can be repeated."""
+        replace_outputs(self.home, run, source)
+        folder, code = self.home.run(run.id), code_of(self.home, self.group)
+        if code.put is not None and folder.has_snapshot():
+            draft = folder.path / f".{run_paths.CODE}"
+            shutil.rmtree(draft, ignore_errors=True)
+            code.put(draft)
+            shutil.rmtree(folder.code, ignore_errors=True)
+            draft.rename(folder.code)
 
     def replan(self, store: Store, prepared: PreparedRun) -> None:
         """Give a trial that has ended the plan of its next attempt. The plan is the last file to be replaced. Can be

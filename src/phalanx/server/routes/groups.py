@@ -95,6 +95,13 @@ def list_trials(  # noqa: PLR0913, PLR0917 - each is a parameter of the query
     return EncodedJsonResponse(here.recent.get(key, lambda: _reported(request, here, run_id, make)))
 
 
+@router.get("/importance")
+def show_importance(run_id: str, request: Request, here: Here) -> JsonResponse:
+    """How much each param decided whether a trial is among the best (PED-ANOVA), most important first, and the number
+    of trials that this rests on."""
+    return EncodedJsonResponse(_reported(request, here, run_id, GroupReport.importance))
+
+
 @router.post("/pause")
 def pause_group(run_id: str, request: Request, here: Here, caller: Caller) -> JsonResponse:
     """Start no more trials until it is resumed. Running trials go on."""
