@@ -398,6 +398,7 @@ class ActiveGroup:
                 "run": state.runs_of(self.id, best.trial)[0],
                 "value": best.value,
                 "interval": interval_of(best.samples),
+                "params": dict(state.history.trials[best.trial].params),
             },
         }
         if shown != self.shown:
