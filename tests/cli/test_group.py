@@ -43,6 +43,12 @@ def test_a_group_is_followed_to_its_best_trial(place: Place) -> None:
     compared = place.call("compare", "probe", "--json").data
     assert compared["runs"][0]["id"] == best["run"]
     assert "has no logs" in place.call("logs", "probe").err
+    assert (
+        place.call("export", "probe", "--format", "optuna", "-o", "study.log").out == "1 group, 3 trials: study.log\n"
+    )
+    seen = place.call("import", "study.log", "--dry-run", "--json").data
+    assert [(run["name"], run["project"]) for run in seen["runs"]] == [(f"probe-{n}", "probe") for n in range(3)]
+    assert "already exists" in place.call("export", "probe", "--format", "optuna", "-o", "study.log").err
     before = place.call("group", "show", "probe").out
     assert place.call("doctor", "--rebuild").code == 0
     assert place.call("group", "show", "probe").out == before
@@ -180,11 +186,11 @@ run: {{cmd: x}}
             None,
             "hours: not known; they follow from an earlier run of this command (run one trial), or at most from",
         ),
-        ("timeout: 3h, ", None, "at most 144 core-hours, 36 GPU-hours, 6 h at this concurrency: by the time limit"),
+        ("timeout: 3h, ", None, "at most 144 core-hours, 36 GPU-hours, 6.0 h at this concurrency: by the time limit"),
         (
             "timeout: 3h, ",
             EarlierTimes(2, 7200.0, 2.0),
-            "about 48 core-hours, 12 GPU-hours, 2 h at this concurrency: 3,600 s each in 2 earlier runs",
+            "about 48 core-hours, 12 GPU-hours, 2.0 h at this concurrency: 60 min each in 2 earlier runs",
         ),
     ],
 )

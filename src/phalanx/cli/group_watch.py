@@ -6,14 +6,14 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from phalanx.cli.interrupts import stop_on_interrupt
 from phalanx.cli.render.output import print_json, printable
-from phalanx.cli.render.tables import status_text
+from phalanx.cli.render.tables import span_text, status_text
 from phalanx.cli.workspace.log_follower import wait
 from phalanx.store.rows import run_row
 
@@ -131,7 +131,7 @@ def progress_line(group: Run, found: Mapping[str, Any]) -> str:
         text += f"; best {best} (trial {found['best']['trial']})"
     if total and group.started_at is not None and 0 < ended < total:
         left = (datetime.now(UTC) - group.started_at) / ended * (total - ended)
-        text += f"; about {_span(left)} left"
+        text += f"; about {span_text(left.total_seconds())} left"
     return text
 
 
@@ -141,13 +141,6 @@ def best_value(found: Mapping[str, Any]) -> str:
     if not best or not metric:
         return ""
     return f"{printable(metric['name'])} {value_text(best)}"
-
-
-def _span(time_left: timedelta) -> str:
-    seconds = time_left.total_seconds()
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _result(group: Run, found: Mapping[str, Any]) -> list[str]:

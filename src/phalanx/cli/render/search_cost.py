@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
+from phalanx.cli.render.tables import span_text
 from phalanx.plan import Plan
 from phalanx.spec import Spec
 from phalanx.spec.groups import search_settings
@@ -133,13 +134,13 @@ def _hours_lines(
         return
     parts = [f"{_figure(hours['core_hours'])} core-hours"]
     parts += [f"{_figure(hours['gpu_hours'])} GPU-hours"] if asked.gpus else []
-    text = f"{', '.join(parts)}, {_figure(hours['wall_hours'])} h at this concurrency"
+    text = f"{', '.join(parts)}, {span_text(hours['wall_hours'] * 3600)} at this concurrency"
     if hours["by"] == "limit":
-        yield f"at most {text}: by the time limit of a run, {_figure(hours['limit_s'] / 3600)} h"
+        yield f"at most {text}: by the time limit of a run, {span_text(hours['limit_s'])}"
     else:
         runs = _count(hours["earlier_runs"], "earlier run")
         per = f"for each of {unit}" if unit else "each"
-        yield f"about {text}: {_figure(hours['seconds_per_unit'])} s {per} in {runs} of this command"
+        yield f"about {text}: {span_text(hours['seconds_per_unit'])} {per} in {runs} of this command"
 
 
 def _count(amount: float, word: str) -> str:
