@@ -437,3 +437,20 @@ def test_trials_of_a_copy_of_the_code_work_in_folders_of_their_own(works: Works)
     assert [one.attempt for one in trials(works, group)].count(2) == 1
     assert not (works.folder / "model.pt").exists()
     assert not (works.run_folder(group).path / "code" / "model.pt").exists()
+
+
+POLYAXON = """
+from polyaxon_client.tracking import Experiment, Group
+experiment = Experiment()
+assert experiment.group_id == Group().group_id == os.environ["PHALANX_GROUP_ID"]
+assert experiment.get_experiment_info()["experiment_group_name"] == "default." + experiment.group_id
+experiment.log_metrics(loss=experiment.get_params()["x"])
+"""
+
+
+def test_a_script_of_polyaxon_finds_its_group_and_reports_to_it(works: Works) -> None:
+    (works.folder / "train.py").write_text(f"import os\n{POLYAXON}")
+    tuning = {"concurrency": 2, "matrix": {"x": {"values": [2, 1]}}, **LOSS}
+    group = begin(works, f"{sys.executable} train.py --x={{{{ x }}}}", tuning)
+    assert works.settle(group).status == "succeeded"
+    assert [record["value"] for record in records(works, group, "reported")] in ([1.0, 2.0], [2.0, 1.0])

@@ -12,12 +12,12 @@ from phalanx import backends
 from phalanx.backends.contract import LOCAL_BACKENDS, Job
 from phalanx.errors import Note
 from phalanx.plan import Plan
+from phalanx.plan.replica_variables import GROUP_ID
 from phalanx.spec import Spec
 from phalanx.spec.tree import Node
 from phalanx.store import Run
 
-GROUP_ID, TRIAL = "PHALANX_GROUP_ID", "PHALANX_TRIAL"
-TRIAL_RUNG, TRIAL_RESOURCE = "PHALANX_TRIAL_RUNG", "PHALANX_TRIAL_RESOURCE"
+TRIAL, TRIAL_RUNG, TRIAL_RESOURCE = "PHALANX_TRIAL", "PHALANX_TRIAL_RUNG", "PHALANX_TRIAL_RESOURCE"
 TRIAL_SEED = "PHALANX_TRIAL_SEED"
 
 
