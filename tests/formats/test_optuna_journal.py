@@ -11,7 +11,7 @@ import pytest
 
 from phalanx.formats import optuna_studies
 from phalanx.formats.optuna_journal import study_lines
-from tests.exchange.homes import collected
+from tests.exchange.homes import collected, ending
 
 AT = "2026-01-02T03:04:0{}+00:00"
 SETTINGS: dict[str, Any] = {
@@ -77,7 +77,7 @@ def test_a_search_comes_back_as_runs(journal: Path) -> None:
     assert [repr(run.params["act"]) for run in runs[:7]] == list(map(repr, acts))
     assert runs[0].params == {"lr": 0.1, "width": 32, "act": "relu", "noise": -0.5}
     assert runs[0].labels["run"] == "run-0"
-    assert [collected(run)[-1].status for run in runs[:7]] == [
+    assert [ending(collected(run)).status for run in runs[:7]] == [
         "succeeded",
         "stopped",
         "stopped",

@@ -65,7 +65,8 @@ def make(
     if command is None:
         notes.append(_note(spec, "", "nothing to run: `run: {cmd: ...}` is missing"))
     own = replica_variables.shared(spec, run_id, project, roles, len(members))
-    own |= replica_variables.info(spec, run_id, project, variables.get(GROUP_ID))
+    if GROUP_ID in variables:
+        own |= replica_variables.info(spec, run_id, project, variables[GROUP_ID])
     shared = {**own, **variables, **wiring.shared}
     firsts = {member.role: member for member in reversed(members)}.values()  # roles may have different wiring
     wired = {*shared, *replica_variables.own(members[0]), *(name for first in firsts for name in wiring.own(first))}

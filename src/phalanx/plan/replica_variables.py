@@ -47,6 +47,7 @@ def shared(spec: Spec, run_id: str, project: str, roles: Mapping[str, int], size
         "POLYAXON_LOGS_PATH": (path("logs"),),
         "POLYAXON_RUN_OUTPUTS_PATH": outputs,
         "POLYAXON_RUN_DATA_PATHS": data_paths(spec),
+        **info(spec, run_id, project),
     }
     if size <= MOST_ADDRESSES:
         values |= {"PHALANX_CLUSTER": addresses, "POLYAXON_CLUSTER": addresses}
@@ -94,7 +95,7 @@ _INFO_NAMES = {
 }
 
 
-def info(spec: Spec, run_id: str, project: str, group: str | None) -> dict[str, Value]:
+def info(spec: Spec, run_id: str, project: str, group: str | None = None) -> dict[str, Value]:
     """The variable that names a run; `group`: the id of the group that it is a trial of."""
     what = str(spec.kind)
     of_group = {

@@ -253,8 +253,8 @@ def entries_of(record: Record) -> list[Entry]:
     return [entry, Reported(record["trial"], record["rung"], record["reused"])] if "reused" in record else [entry]
 
 
-def decision_record(action: SearchAction, seen_up_to: int, after: int = 0) -> dict[str, Any]:
-    """The record of an action. `after`: how many statuses the trial's run has now."""
+def decision_record(action: SearchAction, seen_up_to: int, after: int | list[int] = 0) -> dict[str, Any]:
+    """The record of an action. `after`: how many statuses the trial's run has now; if it has several, each of them."""
     found = {**entry_as_json(action), "seen_up_to": seen_up_to}
     return {**found, "after": after} if after else found
 

@@ -115,7 +115,8 @@ def _write_studies(home: Home, store: Store, chosen: Sequence[Run], target: Path
     if not groups:
         raise CallError("the format `optuna` exports groups: `phalanx ps -q kind:group` lists them")
     names = [group.name or group.id for group in groups]
-    lines, count = [], 0
+    lines: list[str] = []
+    count = 0
     for number, (name, group) in enumerate(zip(names, groups, strict=True)):
         report = GroupReport(home, store, group)
         if report.metric is None:
