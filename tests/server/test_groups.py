@@ -81,6 +81,14 @@ def test_trials_come_in_pages_or_only_those_that_changed(site: Site, over: str) 
     assert [row["rung"] for row in best] == [1], "its end and the end of the search are the last records"
 
 
+def test_a_folded_list_has_the_group_with_its_progress_and_none_of_its_trials(site: Site, over: str) -> None:
+    (row,) = [
+        run for run in site.get("/api/v1/runs", fold=True, limit=100)["runs"] if over in (run["id"], run["group"])
+    ]
+    assert (row["search"]["trials"], row["search"]["best"]["value"] < 1) == ({"reported": 4}, True)
+    assert len([run for run in site.get("/api/v1/runs", limit=100)["runs"] if run["group"] == over]) == 4
+
+
 def test_importance_says_how_many_trials_it_rests_on(site: Site, over: str) -> None:
     found = site.get(f"/api/v1/groups/{over}/importance")
     assert found == {"params": [{"name": "x", "share": 1.0}], "trials": 4, "best": 1, "resource": 1}

@@ -188,6 +188,14 @@ class TestHostileTexts:
 
 
 class TestStatuses:
+    def test_trials_of_a_group_are_folded_but_not_runs_that_only_share_a_name(self, store: Store) -> None:
+        rows = [run("aaaa"), run("bbbb", kind="group"), run("cccc", group="bbbb"), run("dddd", group="a-name")]
+        for one in rows:
+            store.add(one)
+        assert {found.id for found in store.runs(folded=True)} == {"aaaa", "bbbb", "dddd"}
+        assert (store.count(folded=True), store.count()) == (3, 4)
+        assert [found.id for found in store.runs("group:bbbb", folded=True)] == []
+
     def test_statuses_come_back_in_order(self, store: Store) -> None:
         store.add(run())
         changes = [status(1, "created"), status(2, "starting", 1), status(3, "running", 2), status(4, "failed", 3)]

@@ -39,18 +39,20 @@ def list_runs(  # noqa: PLR0913 - each is a parameter of the query
     offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
     project: Annotated[str | None, Query(max_length=600)] = None,
     columns: Annotated[str | None, Query(max_length=20_000, description="for example `params.lr,metric.loss`")] = None,
+    fold: bool = False,
 ) -> JsonResponse:
     """A page of the runs that match a query, and the total count. With `columns`, rows have only those params, last
-    metric values (`metric.loss`), minima and maxima (`min.loss`, `max.loss`)."""
+    metric values (`metric.loss`), minima and maxima (`min.loss`, `max.loss`). With `fold`, without the trials of
+    groups."""
     shown = visible_projects(caller, project)
 
     def make() -> bytes:
-        runs = here.store.runs(q, sort, limit=limit, offset=offset, project=shown)
-        count = here.store.count(q, project=shown)
+        runs = here.store.runs(q, sort, limit=limit, offset=offset, project=shown, folded=fold)
+        count = here.store.count(q, project=shown, folded=fold)
         rows = waiting_rows(here.store, runs)
         return encoded({"count": count, "runs": rows if columns is None else [_cut(row, columns) for row in rows]})
 
-    return EncodedJsonResponse(here.recent.get(("runs", q, sort, limit, offset, shown, columns), make))
+    return EncodedJsonResponse(here.recent.get(("runs", q, sort, limit, offset, shown, columns, fold), make))
 
 
 def _cut(row: dict[str, Any], columns: str) -> dict[str, Any]:
