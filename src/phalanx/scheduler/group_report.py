@@ -131,8 +131,16 @@ class GroupReport:
     def trials(self, changed_after: int = 0) -> list[Row]:
         """Each trial, in the order of their numbers. `changed_after`: only those that have changed since this record of
         the journal, and those that run."""
+        return [self._row(trial) for trial in self._changed(changed_after)]
+
+    def page(self, sort: str, changed_after: int, offset: int, limit: int) -> tuple[int, list[Row]]:
+        """How many trials there are, and the rows of some of them: by `trial` or by `value`. Raises CallError."""
+        found = self._changed(changed_after) if changed_after or sort != "value" else self._best_first()
+        return len(found), [self._row(trial) for trial in found[offset : offset + limit]]
+
+    def _changed(self, changed_after: int) -> list[SearchTrial]:
         return [
-            self._row(trial)
+            trial
             for trial in self.state.history.trials
             if not changed_after or trial.state == RUNNING or self.changed.get(trial.number, 0) > changed_after
         ]
@@ -189,22 +197,32 @@ class GroupReport:
 
     def ranked(self) -> list[Row]:
         """The trials that have a value, best first; the older one if they are equal. Raises CallError."""
+        return [self._row(trial) for trial in self._ranked()]
+
+    def _ranked(self) -> list[SearchTrial]:
         metric = self.metric
         if metric is None:
             raise self._no_metric()
-        found = [row for row in self.trials() if row["value"] is not None and not math.isnan(row["value"])]
-        return sorted(found, key=lambda row: (-row["value"] if metric.maximize else row["value"], row["trial"]))
+        sign = -1 if metric.maximize else 1
+        found = [
+            (sign * trial.value, trial.number)
+            for trial in self.state.history.trials
+            if trial.value is not None and not math.isnan(trial.value)
+        ]
+        return [self.state.history.trials[number] for _, number in sorted(found)]
+
+    def _best_first(self) -> list[SearchTrial]:
+        """All trials, those without a value last."""
+        ranked = self._ranked()
+        known = {trial.number for trial in ranked}
+        return [*ranked, *(trial for trial in self.state.history.trials if trial.number not in known)]
 
     def _no_metric(self) -> CallError:
         return CallError(f"group {self.group.id} compares no metric: write `hptuning.metric: {{name: …}}` in its file")
 
     def sorted_trials(self, sort: str) -> list[Row]:
         """All trials, by `trial` or by `value`: best first, those without one last. Raises CallError."""
-        if sort != "value":
-            return self.trials()
-        best_first = self.ranked()
-        known = {row["trial"] for row in best_first}
-        return [*best_first, *(row for row in self.trials() if row["trial"] not in known)]
+        return [self._row(trial) for trial in self._best_first()] if sort == "value" else self.trials()
 
     def with_attempts(self, store: Store, rows: Iterable[Row]) -> list[Row]:
         """The rows with the status of their run, and when each attempt was queued, started and ended. Trials that were

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -87,9 +88,8 @@ def list_trials(  # noqa: PLR0913, PLR0917 - each is a parameter of the query
     those that have changed since, and those that run."""
 
     def make(report: GroupReport) -> dict[str, Any]:
-        rows = report.trials(changed_after) if changed_after else report.sorted_trials(sort)
-        shown = report.with_attempts(here.store, rows[offset : offset + limit])
-        return {"count": len(rows), "seq": report.state.seq, "trials": shown}
+        count, rows = report.page(sort, changed_after, offset, limit)
+        return {"count": count, "seq": report.state.seq, "trials": report.with_attempts(here.store, rows)}
 
     key = ("trials", run_id, sort, limit, offset, changed_after)
     return EncodedJsonResponse(here.recent.get(key, lambda: _reported(request, here, run_id, make)))
@@ -99,7 +99,8 @@ def list_trials(  # noqa: PLR0913, PLR0917 - each is a parameter of the query
 def show_importance(run_id: str, request: Request, here: Here) -> JsonResponse:
     """How much each param decided whether a trial is among the best (PED-ANOVA), most important first, and the number
     of trials that this rests on."""
-    return EncodedJsonResponse(_reported(request, here, run_id, GroupReport.importance))
+    make = partial(_reported, request, here, run_id, GroupReport.importance)
+    return EncodedJsonResponse(here.recent.get(("importance", run_id), make))
 
 
 @router.post("/pause")
