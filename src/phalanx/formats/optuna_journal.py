@@ -40,8 +40,8 @@ def _line(code: int, **fields: Any) -> str:
 def _trial(trial: Row, params: Sequence[_Param], options: Row, created_at: str) -> dict[str, Any]:
     """`created_at`: of the group, for a trial that was taken from another one."""
     state, attempts = _state(trial, options), trial["attempts"]
-    started = next((one["started_at"] for one in attempts if one["started_at"]), created_at)
-    ended = next((one["finished_at"] for one in reversed(attempts) if one["finished_at"]), started)
+    started = min((one["started_at"] for one in attempts if one["started_at"]), default=created_at)
+    ended = max((one["finished_at"] for one in attempts if one["finished_at"]), default=started)
     known = [param for param in params if param.name in trial["params"]]
     names = {param.name for param in params}
     more = {name: value for name, value in trial["params"].items() if name not in names}  # the resource

@@ -10,7 +10,7 @@ from phalanx.errors import CallError
 from phalanx.home.group_folder import GroupFolder, Record, SearchJournal
 from phalanx.home.home import Home
 from phalanx.insight.trial_metric import interval_of
-from phalanx.scheduler.group_state import GroupState, Leg
+from phalanx.scheduler.group_state import GroupState, Leg, LegKey
 from phalanx.spec.groups import search_settings
 from phalanx.spec.model import thaw
 from phalanx.store import DONE, Run, StatusChange, Store
@@ -61,16 +61,16 @@ class GroupReport:
 
     def _fold(self, record: Record) -> None:
         number = record.get("trial", -1)
-        before = self.state.legs.get((number, 0))
+        before = self.state.legs_of(number)
         self.state.fold(record)
         for taken in record.get("trials", ()) if isinstance(record.get("trials"), list) else ():
             self.changed[taken["trial"]] = record["seq"]
         if number < 0:
             return
         self.changed[number] = record["seq"]
-        leg = self.state.legs.get((number, 0))
-        if leg is not None and leg is not before:
-            self.starts.setdefault(number, []).append(TrialStart(leg, self.state.history.trials[number].resource))
+        for leg in self.state.legs_of(number):
+            if leg not in before:
+                self.starts.setdefault(number, []).append(TrialStart(leg, self.state.history.trials[number].resource))
         end = record.get("end", record)  # of one of its repeats
         if end["what"] == "stopped" and "why" in end:
             self.stops[number] = end["why"]
@@ -225,21 +225,25 @@ class GroupReport:
         return [self._row(trial) for trial in self._best_first()] if sort == "value" else self.trials()
 
     def with_attempts(self, store: Store, rows: Iterable[Row]) -> list[Row]:
-        """The rows with the status of their run, and when each attempt was queued, started and ended. Trials that were
-        taken from other groups have no attempts here."""
+        """The rows with the status of their run, and when each attempt was queued, started and ended, of all runs of a
+        trial. Trials that were taken from other groups have no attempts here."""
         own = [row for row in rows if row["trial"] not in self.state.runs]
-        statuses = store.statuses_of(row["run"] for row in own)
+        statuses = store.statuses_of(run for row in own for run in row["runs"])
         return [
             {
                 **row,
                 "status": changes[-1].status if (changes := statuses.get(row["run"], [])) else None,
-                "attempts": self._attempts(row["trial"], changes),
+                "attempts": [
+                    {**attempt, "run": run}
+                    for repeat, run in enumerate(row["runs"])
+                    for attempt in self._attempts((row["trial"], repeat), statuses.get(run, []))
+                ],
             }
             for row in rows
         ]
 
-    def _attempts(self, number: int, changes: list[StatusChange]) -> list[Row]:
-        legs = [start.leg for start in self.starts.get(number, [])]
+    def _attempts(self, key: LegKey, changes: list[StatusChange]) -> list[Row]:
+        legs = [start.leg for start in self.starts.get(key[0], []) if start.leg.key == key]
         found: list[Row] = []
         for change in changes:
             at, attempt = change.at.isoformat(), change.attempt + (change.status in QUEUED)
