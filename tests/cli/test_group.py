@@ -166,8 +166,13 @@ def test_plan_shows_the_rungs_and_the_number_of_runs(place: Place) -> None:
         "  bracket 0: 81 @ 1, 27 @ 3, 9 @ 9, 3 @ 27, 1 @ 81",
         "  bracket 1: 34 @ 3, 11 @ 9, 3 @ 27, 1 @ 81",
     ]
-    cost = place.call("plan", "-f", "hyperband.yml", "--json").data["search"]["cost"]
+    content["environment"] = {"timeout": "1h"}
+    (place.folder / "hyperband.yml").write_text(json.dumps(content))
+    search = place.call("plan", "-f", "hyperband.yml", "--json").data["search"]
+    cost, hours = search["cost"], search["hours"]
     assert (cost["runs"], cost["attempts"], cost["units"]) == (143, 206, 1581)
+    assert (hours["by"], hours["core_hours"]) == ("limit", 206)
+    assert 206 / 9 <= hours["wall_hours"] < 206 / 9 * 1.5
 
 
 HOURS = """version: 1

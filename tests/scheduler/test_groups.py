@@ -253,6 +253,22 @@ def test_a_stopped_group_resumes_what_was_stopped_and_goes_on(works: Works) -> N
     assert [one.attempt for one in trials(works, group)] == [2, 1, 1]
 
 
+def test_a_resumed_group_runs_no_more_of_its_failed_trials_at_a_time_than_its_concurrency(works: Works) -> None:
+    group = begin(works, "test -e mended", {**X3, "concurrency": 1})
+    works.turn_until(lambda: works.run(group).status == "warning")
+    (works.folder / "mended").touch()
+    request_resume(works.home, works.run(group), os.environ)
+    most = 0
+
+    def is_over() -> bool:
+        nonlocal most
+        most = max(most, sum(not one.is_done for one in trials(works, group)))
+        return works.run(group).status == "succeeded"
+
+    works.turn_until(is_over)
+    assert (most, [one.attempt for one in trials(works, group)]) == (1, [2, 2, 2])
+
+
 def test_a_finished_group_is_extended_to_a_total_and_takes_points_of_users(works: Works) -> None:
     tuning = {"matrix": {"x": {"values": [1, 2, 3, 4]}}, "grid_search": {"n_experiments": 2}}
     group = begin(works, "echo {{ x }}", tuning)

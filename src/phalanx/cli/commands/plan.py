@@ -128,7 +128,8 @@ def _as_json(loaded: Spec, made: Plan | None, job: Job | None, folder: str | Non
 
         assert made is not None
         cost = cost_of(loaded.search)
-        answer["search"] = {**search_view(loaded), "cost": cost, "hours": hours_of(cost, made, _earlier(loaded, made))}
+        answer["search"] = {**search_view(loaded), "cost": cost}
+        answer["search"]["hours"] = hours_of(loaded.search, cost, made, _earlier(loaded, made))
     if loaded.pipeline is not None:
         answer["ops"] = [_op_json(op) for op in loaded.pipeline.ops]
     if job is not None:

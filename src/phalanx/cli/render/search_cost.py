@@ -15,15 +15,15 @@ from phalanx.spec.model import Search
 from phalanx.submission.earlier_times import EarlierTimes, requested
 from phalanx.tune.model import Create, Metric, Promote
 from phalanx.tune.rungs import bracket, highest_rung, hyperband_trials, ladder
-from phalanx.tune.simulation import Simulation
+from phalanx.tune.simulation import Duration, Played, Simulation
 
 MOST_SIMULATED = 4_000  # attempts: playing more takes too long
 
 
 def cost_of(search: Search) -> dict[str, Any] | None:
     """What a search costs; None if its number of trials is not known. A search with rungs is played with made-up
-    values. `attempts`, `units` (of the resource, over all attempts) and what follows are None if that would take too
-    long; `rounds` is the length of the search in units, `turns` in attempts."""
+    values. `attempts`, `units` (of the resource, over all attempts) and `rounds` (units one after another) are None if
+    that would take too long."""
     size = _size(search)
     if size is None:
         return None
@@ -31,12 +31,10 @@ def cost_of(search: Search) -> dict[str, Any] | None:
     found: dict[str, Any] = {"runs": size * repeats, "repeats": repeats, "rungs": []}
     if "max_iter" not in search.settings:
         rounds = -(-size * repeats // concurrency)
-        return {**found, "attempts": found["runs"], "units": found["runs"], "rounds": rounds, "turns": rounds}
+        return {**found, "attempts": found["runs"], "units": found["runs"], "rounds": rounds}
     if _most_attempts(search, size) > MOST_SIMULATED:
-        return {**found, "attempts": None, "units": None, "rounds": None, "turns": None}
-    settings = search_settings(search, "cost")._replace(early_stopping=(), metric=Metric("value"))
-    slots, queued = max(1, concurrency // repeats), -(-repeats // concurrency)  # a trial holds as many as it repeats
-    played = Simulation(settings, _made_up, slots).run()
+        return {**found, "attempts": None, "units": None, "rounds": None}
+    played = _played(search)
     rungs: dict[tuple[int, int], dict[str, Any]] = {}
     brackets: dict[int, int] = {}
     for entry in played.entries:
@@ -52,9 +50,19 @@ def cost_of(search: Search) -> dict[str, Any] | None:
         "attempts": sum(row["runs"] for row in rungs.values()),
         "rungs": list(rungs.values()),
         "units": played.units * repeats,
-        "rounds": played.time * queued,
-        "turns": Simulation(settings, _made_up, slots, duration=lambda *_: 1.0).run().time * queued,
+        "rounds": _length(search, played),
     }
+
+
+def _played(search: Search, duration: Duration | None = None) -> Played:
+    """The search with made-up values. A trial holds as many slots as it has repeats."""
+    settings = search_settings(search, "cost")._replace(early_stopping=(), metric=Metric("value"))
+    return Simulation(settings, _made_up, max(1, search.concurrency // search.repeats), duration=duration).run()
+
+
+def _length(search: Search, played: Played) -> float:
+    """How long it takes, also if there are fewer slots than repeats."""
+    return played.time * -(-search.repeats // search.concurrency)
 
 
 def _size(search: Search) -> int | None:
@@ -79,7 +87,9 @@ def _made_up(params: Mapping[str, Any], _: float | None) -> float:
     return crc32(repr(sorted(params.items())).encode()) / 2**32
 
 
-def hours_of(cost: Mapping[str, Any] | None, made: Plan, earlier: EarlierTimes | None) -> dict[str, Any] | None:
+def hours_of(
+    search: Search, cost: Mapping[str, Any] | None, made: Plan, earlier: EarlierTimes | None
+) -> dict[str, Any] | None:
     """Core-hours, GPU-hours and hours at this concurrency, by the times of earlier runs, or else at most, by the limit
     of a run; None if neither tells."""
     if cost is None or cost["attempts"] is None:
@@ -88,7 +98,8 @@ def hours_of(cost: Mapping[str, Any] | None, made: Plan, earlier: EarlierTimes |
         total, wall = cost["units"] * earlier.per_unit / 3600, cost["rounds"] * earlier.per_unit / 3600
         by = {"by": "history", "earlier_runs": earlier.runs, "seconds_per_unit": earlier.per_unit}
     elif made.timeout_s is not None:
-        total, wall = cost["attempts"] * made.timeout_s / 3600, cost["turns"] * made.timeout_s / 3600
+        turns = _length(search, _played(search, lambda *_: 1.0)) if cost["rungs"] else cost["rounds"]
+        total, wall = cost["attempts"] * made.timeout_s / 3600, turns * made.timeout_s / 3600
         by = {"by": "limit", "limit_s": made.timeout_s}
     else:
         return None
@@ -117,7 +128,7 @@ def cost_lines(loaded: Spec, made: Plan, earlier: EarlierTimes | None = None) ->
             by_bracket.setdefault(row["bracket"], []).append(f"{row['runs']} @ {row['resource']:g}")
         for number, steps in by_bracket.items():
             yield f"  bracket {number}: {', '.join(steps)}"
-    yield from _hours_lines(made, cost, hours_of(cost, made, earlier), unit)
+    yield from _hours_lines(made, cost, hours_of(search, cost, made, earlier), unit)
 
 
 def _hours_lines(
