@@ -69,7 +69,8 @@ def test_trials_have_their_run_their_values_and_the_times_of_their_attempts(site
         assert (attempt["attempt"], attempt["rung"]) == (number, rung)
         assert attempt["queued_at"] <= attempt["started_at"] <= attempt["finished_at"]
     run = site.get(f"/api/v1/runs/{promoted['run']}")
-    assert (run["group"], run["status"], run["attempt"]) == (over, promoted["status"], 2)
+    assert (run["group"], run["is_trial"], run["status"], run["attempt"]) == (over, True, promoted["status"], 2)
+    assert not site.get(f"/api/v1/runs/{over}")["is_trial"]
 
 
 def test_trials_come_in_pages_or_only_those_that_changed(site: Site, over: str) -> None:

@@ -152,6 +152,8 @@ export type ArtifactRow = {
   at: string;
 };
 export type RunDetails = RunRow & {
+  /** Its `group` is the id of a search. */
+  is_trial: boolean;
   labels: Record<string, string>;
   facts: Record<string, Json>;
   summaries: Record<string, Summary>;

@@ -153,6 +153,6 @@ class RunListQueries:
                 WHERE runs.id IN ({", ".join("?" * len(these))}) ORDER BY statuses.run_key, statuses.number""",
                 these,
             )
-            for run_id, *change, at in rows:
-                found.setdefault(run_id, []).append(StatusChange(run_id, *change, utc(at)))
+            for *change, at in rows:
+                found.setdefault(change[0], []).append(StatusChange._make([*change, utc(at)]))
         return found

@@ -96,11 +96,12 @@ def _kernels(counts: list[int]) -> list[float]:
     """A normal distribution around each seen cell, and a wide one in the middle, all cut at the ends of the grid."""
     length, total = len(counts), sum(counts)
     seen = [(place, count) for place, count in enumerate(counts) if count]
-    kernels = [(place, _bandwidth(seen, total), count) for place, count in seen]
+    sigma = _bandwidth(seen, total)
+    kernels = [(float(place), sigma, count) for place, count in seen]
     kernels.append(((length - 1) / 2, float(length), 1))
     found = [_TINY] * length
-    for centre, sigma, weight in kernels:
-        edges = [_below((edge - 0.5 - centre) / sigma) for edge in range(length + 1)]
+    for centre, width, weight in kernels:
+        edges = [_below((edge - 0.5 - centre) / width) for edge in range(length + 1)]
         share = weight / (total + 1) / (edges[-1] - edges[0])
         for place in range(length):
             found[place] += share * (edges[place + 1] - edges[place])
@@ -120,7 +121,7 @@ def _bandwidth(seen: Sequence[tuple[int, int]], total: int) -> float:
     first = next(index for index, rank in enumerate(ranks) if rank >= total // 4)
     third = next((index for index, rank in enumerate(ranks) if rank > total * 3 // 4), len(seen) - 1)
     between = seen[third][0] - seen[first][0]
-    return max(1.059 * min(between / 1.34, deviation) * total**-0.2, _LEAST_SIGMA)
+    return max(1.059 * min(between / 1.34, deviation) / math.pow(total, 0.2), _LEAST_SIGMA)
 
 
 def _below(z: float) -> float:

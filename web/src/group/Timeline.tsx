@@ -56,9 +56,7 @@ function SlotPlot({ slots, rungs }: { slots: Slots; rungs: number }): ReactNode 
               g.globalAlpha = 1;
               g.fillStyle = ink.soft;
               g.fillRect(from, top + row / 2 - 1, Math.max(0, start - from), 2);
-              const isBad = stay.row.state === "failed" || stay.row.state === "invalid";
-              g.fillStyle =
-                isBad && !stay.isOn ? ink.bad : (palette.series[stay.rung % palette.series.length] as string);
+              g.fillStyle = stay.isBad ? ink.bad : (palette.series[stay.rung % palette.series.length] as string);
               g.globalAlpha = stay.isOn ? 0.6 : 1;
               g.fillRect(start, top + gap / 2, Math.max(0.6, to - start - (to - start > 3 ? 0.7 : 0)), row - gap);
               if (to - start > 26 && row > 12) {

@@ -82,19 +82,30 @@ export const isLog = (dimension: Dimension): boolean => /log|geomspace/.test(dim
 // Slots ---------------------------------------------------------------------------------------------------------------
 
 /** One attempt in a slot, in seconds since 1970: it waited from `queued` to `started`, and ran until `finished`. */
-export type Stay = { row: TrialRow; rung: number; queued: number; started: number; finished: number; isOn: boolean };
+export type Stay = {
+  row: TrialRow;
+  rung: number;
+  queued: number;
+  started: number;
+  finished: number;
+  isOn: boolean;
+  /** The last attempt of a trial that failed. */
+  isBad: boolean;
+};
 export type Slots = { slots: Stay[][]; first: number; last: number; running: number; waiting: number; idle: number };
 
 /** Attempts in the slots that they took: each takes the lowest one that is free. `count`: how many there are at least. */
 export function slotsOf(rows: TrialRow[], count: number, now: number): Slots | null {
   const stays: Stay[] = [];
   for (const row of rows) {
+    const isBad = row.state === "failed" || row.state === "invalid";
     for (const one of row.attempts) {
       const queued = seconds(one.queued_at);
       if (queued === null) continue;
       const finished = seconds(one.finished_at) ?? now;
       const started = seconds(one.started_at) ?? finished;
-      stays.push({ row, rung: one.rung, queued, started, finished, isOn: one.finished_at === null });
+      const isOn = one.finished_at === null;
+      stays.push({ row, rung: one.rung, queued, started, finished, isOn, isBad: isBad && one === row.attempts.at(-1) });
     }
   }
   if (stays.length === 0) return null;

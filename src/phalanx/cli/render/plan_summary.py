@@ -81,7 +81,6 @@ def search_view(spec: Spec) -> dict[str, Any]:
     return {
         "algorithm": search.algorithm,
         "concurrency": search.concurrency,
-        "repeats": search.repeats,
         "n_experiments": search.n_experiments,
         "space": search.space,
         "size": search.size,
