@@ -50,7 +50,7 @@ def test_a_group_shows_its_progress_its_best_trial_its_rungs_and_its_settings(si
     assert shown["metric"] == {"name": "loss", "maximize": False}
     assert shown["trials"] == {"reported": 4}
     found = rows(site, over, sort="value")
-    assert shown["best"] == {name: found[0][name] for name in ("trial", "run", "value")}
+    assert shown["best"] == {name: found[0][name] for name in ("trial", "run", "value", "interval", "params")}
     first, second = shown["rungs"]
     assert (first["resource"], first["trials"], first["ended"], first["promoted"]) == (1, 4, 4, second["trials"])
     assert (second["rung"], second["resource"], second["best"]["trial"]) == (1, 3, found[0]["trial"])

@@ -22,9 +22,9 @@ from phalanx.tracking.external_folder import derived_id, new_id
 Record = dict[str, Any]
 
 
-def trial_id(group_id: str, number: int) -> str:
+def trial_id(group_id: str, number: int, repeat: int = 0) -> str:
     """The id of a trial's run: derived, so that a trial that is made again after a crash is the same run."""
-    return derived_id("trial", group_id, number)
+    return derived_id("trial", group_id, number, *([repeat] if repeat else []))
 
 
 class GroupFolder(RunFolder):

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
-from phalanx.home.group_folder import GroupFolder, Record, SearchJournal, trial_id
+from phalanx.home.group_folder import GroupFolder, Record, SearchJournal
 from phalanx.home.home import Home
-from phalanx.scheduler.group_state import GroupState, Leg
+from phalanx.insight.trial_metric import interval_of
+from phalanx.scheduler.group_state import GroupState, Leg, LegKey
 from phalanx.spec.groups import search_settings
 from phalanx.spec.model import thaw
 from phalanx.store import DONE, Run, StatusChange, Store
@@ -23,6 +24,7 @@ from phalanx.tune.model import OUTSIDE, Metric, SearchSettings
 
 Row = dict[str, Any]
 ABOUT = ("id", "name", "project", "status", "reason", "created_at", "started_at", "finished_at")
+_OF_FILE = ("concurrency", "repeats", "budget", "warm_start", "reuse")
 QUEUED = ("created", "resuming")  # statuses with the number of the attempt before
 
 
@@ -53,27 +55,29 @@ class GroupReport:
         """Read what is new. Raises CallError if the journal is damaged."""
         self.group = group
         self.search = store.facts(group.id).get("search") or self._before_start()
+        self.state.repeats = int(self.search.get("repeats", 1))
         for record in self.journal.read():
             self._fold(record)
 
     def _fold(self, record: Record) -> None:
         number = record.get("trial", -1)
-        before = self.state.legs.get(number)
+        before = self.state.legs_of(number)
         self.state.fold(record)
         for taken in record.get("trials", ()) if isinstance(record.get("trials"), list) else ():
             self.changed[taken["trial"]] = record["seq"]
         if number < 0:
             return
         self.changed[number] = record["seq"]
-        leg = self.state.legs.get(number)
-        if leg is not None and leg is not before:
-            self.starts.setdefault(number, []).append(TrialStart(leg, self.state.history.trials[number].resource))
-        if record["what"] == "stopped" and "why" in record:
-            self.stops[number] = record["why"]
+        for leg in self.state.legs_of(number):
+            if leg not in before:
+                self.starts.setdefault(number, []).append(TrialStart(leg, self.state.history.trials[number].resource))
+        end = record.get("end", record)  # of one of its repeats
+        if end["what"] == "stopped" and "why" in end:
+            self.stops[number] = end["why"]
 
     def _before_start(self) -> Row:
         """What the scheduler will show of the search, before it has looked at it."""
-        known = {name: self.settings()[name] for name in ("algorithm", "metric", "concurrency")}
+        known = {name: self.settings()[name] for name in ("algorithm", "metric", "concurrency", "repeats")}
         return {**known, "trials": {}, "total": None, "paused": None, "used": None, "recent": [], "best": None}
 
     @property
@@ -87,7 +91,7 @@ class GroupReport:
         if self._settings is None:
             search = spec_of(self.home, self.group).search
             assert search is not None
-            more = {name: thaw(getattr(search, name)) for name in ("concurrency", "budget", "warm_start", "reuse")}
+            more = {name: thaw(getattr(search, name)) for name in _OF_FILE}
             self._settings = {**search_settings(search, self.group.id).as_json(), **more}
         return self._settings
 
@@ -144,14 +148,17 @@ class GroupReport:
     def _row(self, trial: SearchTrial) -> Row:
         starts = self.starts.get(trial.number, [])
         resources = {start.leg.rung: start.resource for start in starts}
+        runs = self.state.runs_of(self.group.id, trial.number)
         return {
             "trial": trial.number,
-            "run": self.state.run_of(trial.number) or trial_id(self.group.id, trial.number),
+            "run": runs[0],
+            "runs": runs,
             "state": trial.state,
             "bracket": trial.bracket,
             "rung": trial.rung,
             "resource": trial.resource,
             "value": trial.value,
+            "interval": interval_of(self.state.samples.get(trial.number, ())),
             "params": dict(trial.params),
             "why": self._why(trial),
             "decision": starts[-1].leg.why if starts else "",
@@ -218,21 +225,25 @@ class GroupReport:
         return [self._row(trial) for trial in self._best_first()] if sort == "value" else self.trials()
 
     def with_attempts(self, store: Store, rows: Iterable[Row]) -> list[Row]:
-        """The rows with the status of their run, and when each attempt was queued, started and ended. Trials that were
-        taken from other groups have no attempts here."""
+        """The rows with the status of their run, and when each attempt was queued, started and ended, of all runs of a
+        trial. Trials that were taken from other groups have no attempts here."""
         own = [row for row in rows if row["trial"] not in self.state.runs]
-        statuses = store.statuses_of(row["run"] for row in own)
+        statuses = store.statuses_of(run for row in own for run in row["runs"])
         return [
             {
                 **row,
                 "status": changes[-1].status if (changes := statuses.get(row["run"], [])) else None,
-                "attempts": self._attempts(row["trial"], changes),
+                "attempts": [
+                    {**attempt, "run": run}
+                    for repeat, run in enumerate(row["runs"])
+                    for attempt in self._attempts((row["trial"], repeat), statuses.get(run, []))
+                ],
             }
             for row in rows
         ]
 
-    def _attempts(self, number: int, changes: list[StatusChange]) -> list[Row]:
-        legs = [start.leg for start in self.starts.get(number, [])]
+    def _attempts(self, key: LegKey, changes: list[StatusChange]) -> list[Row]:
+        legs = [start.leg for start in self.starts.get(key[0], []) if start.leg.key == key]
         found: list[Row] = []
         for change in changes:
             at, attempt = change.at.isoformat(), change.attempt + (change.status in QUEUED)

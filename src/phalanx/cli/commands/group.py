@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from phalanx.cli.group_watch import best_value, number, params_text, progress_line
+from phalanx.cli.group_watch import best_value, number, params_text, progress_line, value_text
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, print_result, printable, table
 from phalanx.cli.render.tables import status_text
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
-    from phalanx.cli.workspace.home import HomeWorkspace
-    from phalanx.scheduler.group_report import GroupReport
+    from phalanx.cli.workspace.base import Workspace
     from phalanx.store import Run
-    from phalanx.submission.group_requests import GroupRequests
-
-TAKEN_S = 30.0  # limit for a busy scheduler to take a request
 
 
 @click.group("group")
@@ -41,25 +35,25 @@ def command() -> None:
 def show(group: str, as_json: bool) -> None:
     """Show the progress, the best trial and the rungs of a group."""
     with _opened(group) as (workspace, found):
-        report = _report(workspace, found)
-        summary, search = report.summary(), report.search
+        search = workspace.group(found).summary
     if as_json:
-        print_json({"ok": True, **summary})
+        print_json({"ok": True, **search})
         return
     click.echo(click.style(f"group {found.id}", bold=True) + (f" ({printable(found.name)})" if found.name else ""))
     click.echo(f"  status       {status_text(found.status)}: {printable(found.reason)}")
-    click.echo(f"  search       {search.get('algorithm', 'not started')}, {search.get('concurrency', 1)} at a time")
+    repeats = search.get("repeats", 1)
+    each = f", {repeats} runs of each trial" if repeats > 1 else ""
+    algorithm, concurrency = search.get("algorithm", "not started"), search.get("concurrency", 1)
+    click.echo(f"  search       {algorithm}, {concurrency} at a time{each}")
     click.echo(f"  trials       {progress_line(found, {**search, 'best': None})}")
     if search.get("best"):
-        best = search["best"]
-        params = report.state.history.trials[best["trial"]].params
-        click.echo(
-            f"  best         trial {best['trial']}, run {best['run']}: {best_value(search)}  {params_text(params)}"
-        )
-    if len(summary["rungs"]) > 1:
+        best, value = search["best"], best_value(search)
+        params = params_text(best.get("params", {}))
+        click.echo(f"  best         trial {best['trial']}, run {best['run']}: {value}  {params}")
+    if len(search["rungs"]) > 1:
         click.echo("")
         head = ["BRACKET", "RUNG", "RESOURCE", "TRIALS", "ENDED"]
-        print_lines(table([head, *([_cell(row[name.lower()]) for name in head] for row in summary["rungs"])]))
+        print_lines(table([head, *([_cell(row[name.lower()]) for name in head] for row in search["rungs"])]))
 
 
 @command.command("trials")
@@ -69,12 +63,12 @@ def show(group: str, as_json: bool) -> None:
 def trials(group: str, sort: str, as_json: bool) -> None:
     """List the trials of a group: their runs, params and values, and why they ended."""
     with _opened(group) as (workspace, found):
-        report = _report(workspace, found)
-        rows = report.with_attempts(workspace.rows, report.sorted_trials(sort))
+        view = workspace.group(found)
+        rows = view.rows(sort)
     if as_json:
         print_json({"ok": True, "id": found.id, "trials": rows})
         return
-    print_lines(_table(rows, report.search) if rows else ["No trials yet."])
+    print_lines(_table(rows, view.summary) if rows else ["No trials yet."])
 
 
 @command.command("best")
@@ -83,13 +77,15 @@ def trials(group: str, sort: str, as_json: bool) -> None:
 @json_option
 def best(group: str, limit: int, as_json: bool) -> None:
     """Show the best trials of a group."""
+    from phalanx.client.groups import with_value
+
     with _opened(group) as (workspace, found):
-        report = _report(workspace, found)
-        rows = report.with_attempts(workspace.rows, report.ranked()[:limit])
+        view = workspace.group(found)
+        rows = with_value(view.rows("value", limit))
     if as_json:
-        print_json({"ok": True, "id": found.id, "metric": report.search.get("metric"), "trials": rows})
+        print_json({"ok": True, "id": found.id, "metric": view.summary.get("metric"), "trials": rows})
         return
-    print_lines(_table(rows, report.search) if rows else ["No trial has a value yet."])
+    print_lines(_table(rows, view.summary) if rows else ["No trial has a value yet."])
 
 
 @command.command("stop")
@@ -100,7 +96,7 @@ def stop(group: str, pending: bool, as_json: bool) -> None:
     """Stop a group and its running trials."""
     with _opened(group) as (workspace, found):
         if pending:
-            after = _ask(workspace, found, lambda requests: requests.finish())
+            after = workspace.change_group(found, "finish")
         elif found.is_done:
             raise CallError(f"group {found.id} has ended: {found.status}: {found.reason}")
         else:
@@ -113,7 +109,7 @@ def stop(group: str, pending: bool, as_json: bool) -> None:
 @json_option
 def pause(group: str, as_json: bool) -> None:
     """Start no more trials until `phalanx group resume`. Running trials go on."""
-    _change(group, lambda requests: requests.pause(), as_json=as_json)
+    _change(group, "pause", as_json=as_json)
 
 
 @command.command("resume")
@@ -121,7 +117,7 @@ def pause(group: str, as_json: bool) -> None:
 @json_option
 def resume(group: str, as_json: bool) -> None:
     """Continue a paused group. One that has ended runs what failed or was stopped again, and goes on."""
-    _change(group, lambda requests: requests.resume(), as_json=as_json)
+    _change(group, "resume", as_json=as_json)
 
 
 @command.command("set")
@@ -133,7 +129,7 @@ def set_(group: str, setting: str, as_json: bool) -> None:
     name, _, text = setting.partition("=")
     if name != "concurrency" or not text.isdecimal() or not int(text):
         raise CallError(f"{setting!r}: write `concurrency=N`, with N at least 1")
-    _change(group, lambda requests: requests.set_concurrency(int(text)), as_json=as_json)
+    _change(group, "set_concurrency", int(text), as_json=as_json)
 
 
 @command.command("add")
@@ -143,7 +139,7 @@ def set_(group: str, setting: str, as_json: bool) -> None:
 def add(group: str, params: tuple[str, ...], as_json: bool) -> None:
     """Try a point of your own, in addition to those of the search. Params that you leave out are drawn at random."""
     point = dict(_param(text) for text in params)
-    _change(group, lambda requests: requests.add(point), as_json=as_json)
+    _change(group, "add", point, as_json=as_json)
 
 
 @command.command("extend")
@@ -152,52 +148,25 @@ def add(group: str, params: tuple[str, ...], as_json: bool) -> None:
 @json_option
 def extend(group: str, total: int, as_json: bool) -> None:
     """Change the number of trials in total, also of a group that has ended."""
-    _change(group, lambda requests: requests.extend(total), as_json=as_json)
+    _change(group, "extend", total, as_json=as_json)
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[tuple[HomeWorkspace, Run]]:
+def _opened(name: str) -> Iterator[tuple[Workspace, Run]]:
     """The workspace and the group. Raises CallError if it is no group."""
-    from phalanx.cli.workspace.home import HomeWorkspace
+    from phalanx.cli.workspace.base import find_run, open_workspace
     from phalanx.submission.group_requests import require_group
 
-    with closing(HomeWorkspace()) as workspace:
-        found = workspace.rows.find(name)
+    with open_workspace() as workspace:
+        found = find_run(workspace, name)
         require_group(found)
         yield workspace, found
 
 
-def _report(workspace: HomeWorkspace, group: Run) -> GroupReport:
-    from phalanx.scheduler.group_report import GroupReport
-
-    return GroupReport(workspace.home, workspace.rows, group)
-
-
-def _change(name: str, request: Callable[[GroupRequests], None], *, as_json: bool) -> None:
+def _change(name: str, verb: str, *args: Any, as_json: bool) -> None:
     with _opened(name) as (workspace, found):
-        after = _ask(workspace, found, request)
+        after = workspace.change_group(found, verb, *args)
     _print(after, as_json=as_json)
-
-
-def _ask(workspace: HomeWorkspace, group: Run, request: Callable[[GroupRequests], None]) -> Run:
-    """Leave a request, and wait until a scheduler, here or in another process, has taken it."""
-    from phalanx.submission.group_requests import GroupRequests
-
-    requests = GroupRequests(workspace.home, group, dict(os.environ))
-    request(requests)
-    deadline = time.monotonic() + TAKEN_S
-    with workspace.attended() as turn:
-        while True:
-            turn()
-            if requests.are_taken():
-                break
-            if time.monotonic() > deadline:
-                raise CallError(f"the scheduler has not taken the request for group {group.id}: see `phalanx doctor`")
-            time.sleep(0.05)
-    after = workspace.rows.find(group.id)
-    if group.is_done:
-        workspace.acts.leave(after)
-    return after
 
 
 def _print(group: Run, *, as_json: bool) -> None:
@@ -214,7 +183,7 @@ def _table(rows: list[Any], search: Mapping[str, Any]) -> list[str]:
             row["run"],
             row["state"],
             str(row["rung"]),
-            _cell(row["value"]),
+            "-" if row["value"] is None else value_text(row),
             params_text(row["params"]),
             printable(row["why"]),
         ]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
+    from phalanx.client.groups import HomeGroup
     from phalanx.home.home import Home
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from phalanx.submission.model import Submission
 
 RESUMED_S = 30.0  # limit for a busy scheduler to accept a resume
+TAKEN_S = 30.0  # and a change of a group
 HOLD_S = 0.3  # how long a new line is held back for earlier lines of other replicas
 
 
@@ -67,6 +69,35 @@ class HomeWorkspace:
         from phalanx.store.series.run_series import RunSeries
 
         return RunSeries(self.home.run(run.id).path)
+
+    def group(self, run: Run) -> HomeGroup:
+        from phalanx.client.groups import HomeGroup
+        from phalanx.scheduler.group_report import GroupReport
+
+        return HomeGroup(self.rows, GroupReport(self.home, self.rows, run))
+
+    def change_group(self, group: Run, verb: str, *args: Any) -> Run:
+        """Leave a request (a method of `GroupRequests`), and wait until a scheduler, here or in another process, has
+        taken it."""
+        from phalanx.submission.group_requests import GroupRequests
+
+        requests = GroupRequests(self.home, group, dict(os.environ))
+        getattr(requests, verb)(*args)
+        deadline = time.monotonic() + TAKEN_S
+        with self.attended() as turn:
+            while True:
+                turn()
+                if requests.are_taken():
+                    break
+                if time.monotonic() > deadline:
+                    raise CallError(
+                        f"the scheduler has not taken the request for group {group.id}: see `phalanx doctor`"
+                    )
+                time.sleep(0.05)
+        after = self.rows.find(group.id)
+        if group.is_done:
+            self.acts.leave(after)
+        return after
 
     def progress(self, run: Run) -> RunProgress:
         """How far the replicas of the newest attempt are."""
