@@ -59,6 +59,7 @@ def test_a_server_and_its_home_show_the_same_trials(site: Site, client: Client, 
     assert {"trial", "run", "low", "high", "params.x"} <= set(frame.columns)
 
 
+@pytest.mark.slow
 def test_a_group_of_a_server_is_changed(site: Site, client: Client) -> None:
     group = client.group(begin(client, "sleep 60; echo {{ x }}"))
     until(site, group.id, "running")

@@ -253,6 +253,7 @@ def test_a_stopped_group_resumes_what_was_stopped_and_goes_on(works: Works) -> N
     assert [one.attempt for one in trials(works, group)] == [2, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_resumed_group_runs_no_more_of_its_failed_trials_at_a_time_than_its_concurrency(works: Works) -> None:
     group = begin(works, "test -e mended", {**X3, "concurrency": 1})
     works.turn_until(lambda: works.run(group).status == "warning")
@@ -340,6 +341,7 @@ def test_the_next_scheduler_finds_everything_in_the_folders(works: Works) -> Non
     assert [record["what"] for record in records(works, group)].count("create") == 3
 
 
+@pytest.mark.slow
 def test_the_next_scheduler_finds_the_repeats_in_the_folders(works: Works) -> None:
     group = begin(works, SEED, {"matrix": {"x": {"values": [1, 2]}}, "concurrency": 3, "repeat": 2, **LOSS})
     while not works.run(group).is_done:
@@ -403,6 +405,7 @@ def test_every_point_is_repeated_with_other_seeds_and_ranked_by_the_mean(works: 
     assert best["interval"] == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5))
 
 
+@pytest.mark.slow
 def test_all_repeats_of_a_point_go_on_to_the_next_rung(works: Works) -> None:
     group = begin(works, SEEN + SEED, {**HYPERBAND, "repeat": 2})
     assert works.settle(group).status == "succeeded"
@@ -413,6 +416,7 @@ def test_all_repeats_of_a_point_go_on_to_the_next_rung(works: Works) -> None:
     assert all(record["value"] > 0.5 for record in records(works, group, "reported"))
 
 
+@pytest.mark.slow
 def test_a_point_counts_with_the_repeats_that_reported_and_fails_if_all_fail(works: Works) -> None:
     fails = f"test {{{{ x }}}}{{{{ seed }}}} != 10 && test {{{{ x }}}} != 2 && {SEED}"
     group = begin(works, fails, {**X3, "concurrency": 6, "repeat": 2, **LOSS})
@@ -421,6 +425,7 @@ def test_a_point_counts_with_the_repeats_that_reported_and_fails_if_all_fail(wor
     assert [one["trial"] for one in records(works, group, "failed")] == [1]
 
 
+@pytest.mark.slow
 def test_a_stopped_group_runs_only_the_repeats_again_that_have_no_result(works: Works, tmp_path: Path) -> None:
     go = tmp_path / "go"
     waits = f"test {{{{ seed }}}} = 0 || test -e {go} || sleep 60; {SEED}"
@@ -439,6 +444,7 @@ def test_a_stopped_group_runs_only_the_repeats_again_that_have_no_result(works: 
     assert [one["value"] for one in records(works, group, "reported")] == [1.5]
 
 
+@pytest.mark.slow
 def test_trials_of_a_copy_of_the_code_work_in_folders_of_their_own(works: Works) -> None:
     """At the same time in one folder, none of them could own `model.pt`."""
     (works.folder / "weights").write_text("x")
@@ -465,6 +471,7 @@ experiment.log_metrics(loss=experiment.get_params()["x"])
 """
 
 
+@pytest.mark.slow
 def test_a_script_of_polyaxon_finds_its_group_and_reports_to_it(works: Works) -> None:
     (works.folder / "train.py").write_text(f"import os\n{POLYAXON}")
     tuning = {"concurrency": 2, "matrix": {"x": {"values": [2, 1]}}, **LOSS}

@@ -125,7 +125,7 @@ def resume(group: str, as_json: bool) -> None:
 @click.argument("setting", metavar="concurrency=N")
 @json_option
 def set_(group: str, setting: str, as_json: bool) -> None:
-    """Change how many trials run at a time."""
+    """Change how many runs of trials there are at a time."""
     name, _, text = setting.partition("=")
     if name != "concurrency" or not text.isdecimal() or not int(text):
         raise CallError(f"{setting!r}: write `concurrency=N`, with N at least 1")
