@@ -38,7 +38,7 @@ from phalanx.errors import SystemFault
 from phalanx.home.group_folder import GroupFolder, trial_id
 from phalanx.home.home import Home
 from phalanx.plan.framework_checks import load
-from phalanx.scheduler.group_state import GroupState, trial_rows
+from phalanx.scheduler.group_state import GroupState
 from phalanx.scheduler.runner import run_until_idle
 from phalanx.store import Run, Store
 from phalanx.submission.model import CodeSource, Submission
@@ -92,6 +92,16 @@ SEARCHES: dict[str, dict[str, Any]] = {
             "pbt": {"n_experiments": 4, "max_iter": 2, "interval": 1, "resource": RESOURCE, "metric": LOSS},
         },
         "run": logging("{{ x }} / {{ e }}"),
+    },
+    "asha with repeats": {
+        "hptuning": {
+            "concurrency": 3,
+            "seed": 5,
+            "repeat": 2,
+            "matrix": UNIFORM,
+            "asha": {"n_experiments": 3, "max_iter": 3, "eta": 3, "resource": RESOURCE, "metric": LOSS},
+        },
+        "run": {"cmd": "sleep 0.{{ seed }}; " + logging("{{ x }} / {{ e }}")["cmd"]},
     },
     # The decisions of the others depend on the order in which trials end: one at a time has one order.
     "asha": {
@@ -254,7 +264,7 @@ class Round:
         except SystemFault:
             return False  # the database starts again
 
-    def result(self) -> tuple[dict[int, TrialResult], str]:
+    def result(self) -> tuple[dict[tuple[int, int], TrialResult], str]:
         """The trials of a group that has ended, and its status. Raises Violation."""
         records = GroupFolder(self.home.run(self.group_id).path).records()
         made = [record["trial"] for record in records if record["what"] == "create"]
@@ -267,18 +277,19 @@ class Round:
             for run_id in (*runs, self.group_id):
                 if self.home.run(run_id).history() != store.statuses(run_id):
                     faults.append(f"run {run_id}: {self.home.run(run_id).history()}, but {store.statuses(run_id)}")
-        ids = {trial_id(self.group_id, number): number for number in made}
+        repeats = max((record["repeat"] + 1 for record in records if record["what"] == "repeated"), default=1)
+        ids = {trial_id(self.group_id, number, one): (number, one) for number in made for one in range(repeats)}
         if set(runs) != set(ids) or set(self.home.run_ids()) != {*ids, self.group_id} or faults:
             raise Violation(f"runs {sorted(runs)}, folders {sorted(self.home.run_ids())}, trials {ids}; {faults}")
         self._check_starts(runs)
-        retried = Counter(record["trial"] for record in records if record["what"] == "retried")
+        retried = Counter((record["trial"], record["repeat"]) for record in records if record["what"] == "retried")
+        known = GroupState(None, 1, records, repeats).history.trials
         trials = {}
-        for row in trial_rows(self.group_id, GroupState(None, 1, records)):
-            run, number = runs[row["run"]], row["trial"]
-            params = str(sorted(run.params.items()))
-            seen = (row["state"], row["rung"], row["value"])
-            trials[number] = TrialResult(params, run.attempt - retried[number], run.status, *seen)
-        return dict(sorted(trials.items())), group.status
+        for run_id, key in ids.items():
+            run, trial = runs[run_id], known[key[0]]
+            params, attempts = str(sorted(run.params.items())), run.attempt - retried[key]
+            trials[key] = TrialResult(params, attempts, run.status, trial.state, trial.rung, trial.value)
+        return trials, group.status
 
     def _check_starts(self, runs: Mapping[str, Run]) -> None:
         for run_id, run in runs.items():
@@ -351,7 +362,7 @@ def main() -> int:
     server_url = os.environ.get("PHALANX_TEST_POSTGRES")
     postgres = Postgres(server_url) if server_url else None
     searches = {name: SEARCHES[name] for name in asked.searches.split(",")}
-    missing = [name for name in searches if any(find_spec(package) is None for package in packages(name))]
+    missing = [name for name in searches if any(find_spec(package) is None for package in packages_of(name))]
     for name in missing:
         del searches[name]
     left_out = f"; left out for lack of packages: {', '.join(missing)}" if missing else ""
@@ -369,7 +380,7 @@ def main() -> int:
             url = database.new_database() if database is not None else None
             is_served = chance.random() < 0.25
             with begun(search, url, is_served=is_served) as found:
-                play(found, *misfortune(found, database, chance, kills, is_slow=is_served or bool(packages(name))))
+                play(found, *misfortune(found, database, chance, kills, is_slow=is_served or bool(packages_of(name))))
                 ended = found.result()
             rounds += 1
             if ended != expected[name]:
@@ -377,6 +388,11 @@ def main() -> int:
             print(f"{rounds} groups, {kills.total()} kills: {name} ended as without", flush=True)
     print(", ".join(f"{what}: {count}" for what, count in sorted(kills.items())))
     return 0
+
+
+def packages_of(name: str) -> tuple[str, ...]:
+    """What the search of this name needs: it begins with its algorithm."""
+    return packages(name.partition(" ")[0])
 
 
 def misfortune(

@@ -250,6 +250,12 @@ class Search(NamedTuple):
     budget: Mapping[str, Any] | None = None
     warm_start: tuple[str, ...] = ()
     reuse: bool = False
+    repeat: int | None = None
+
+    @property
+    def repeats(self) -> int:
+        """Runs of each point."""
+        return self.repeat or 1
 
     @property
     def size(self) -> int | None:
