@@ -27,7 +27,18 @@ def trial_id(group_id: str, number: int) -> str:
     return derived_id("trial", group_id, number)
 
 
+def allocation_id(group_id: str) -> str:
+    """The id of the run that is the allocation of a packed group; its attempts are jobs."""
+    return derived_id("allocation", group_id)
+
+
 class GroupFolder(RunFolder):
+    @property
+    def is_packed(self) -> bool:
+        """Whether its trials run in an allocation, whose job then writes the journal."""
+        settings = read_json(self.path / run_paths.GROUP)
+        return isinstance(settings, dict) and "packed" in settings
+
     @property
     def journal_file(self) -> str:
         return str(self.path / run_paths.JOURNAL)

@@ -30,9 +30,17 @@ class RunUnreadable(Exception):
 
 
 class Ledger:
-    """`clock` gives the times of statuses. Durations are measured with a monotonic clock."""
+    """`clock` gives the times of statuses. Durations are measured with a monotonic clock. `here`: the backends whose
+    runs are processes of this scheduler."""
 
-    def __init__(self, home: Home, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        home: Home,
+        store: Store,
+        clock: Callable[[], float] = time.time,
+        here: Sequence[str] = LOCAL_BACKENDS,
+    ) -> None:
+        self.here = here
         self.home = home
         self.store = store
         self.clock = clock
@@ -120,8 +128,11 @@ class Ledger:
         self.indexers.finish(run)
         self.change(run, status, reason)
         self.home.forget_stop(run.id)
-        post_run.enqueue(self.home, run.id)
+        self.enqueue_post_run(run)
         self.watched.pop(run.id, None)
+
+    def enqueue_post_run(self, run: Run) -> None:
+        post_run.enqueue(self.home, run.id)
 
     def _time_elsewhere(self, run: Run, status: Status) -> float | None:
         """When a run that is tracked, or runs on an engine, started or ended there. The scheduler may notice later,
@@ -130,7 +141,7 @@ class Ledger:
             place = AttemptFolder(self.home.run(run.id).path, run.id, run.attempt, (REPLICA,))
             end = runner.observe(place)[REPLICA].end
             return end.ended_at if end is not None else None
-        if run.backend in LOCAL_BACKENDS or run.id not in self.watched:
+        if run.backend in self.here or run.id not in self.watched:
             return None
         if status == Status.RUNNING:
             began_at: float | None = self.facts(run).get("began_at")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from phalanx.agent.supervisor import NO_SPACE
 from phalanx.backends.contract import ENDED, Observation
@@ -14,6 +17,7 @@ from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import Home
 from phalanx.store import Run
 
+GRACE_S = 10.0  # between TERM and KILL
 STARTING_PATIENCE_S = 60.0  # for a started agent to write its file
 LOOK_FOR_AGENTS_S = 0.5  # how often to look for starting agents
 FULL_S = 2.0  # from the end of a command that found a full disk until the scheduler notices
@@ -28,6 +32,25 @@ class LocalExecutor:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.looked_for: dict[str, float] = {}
+
+    def start(
+        self,
+        attempt_folder: AttemptFolder,
+        working: Path,
+        environment: Mapping[str, str],
+        gpus: Mapping[str, list[str]],
+        facts: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """Start the replicas of an attempt; `facts`: more of them. Raises what `runner.start` does."""
+        runner.start(
+            attempt_folder,
+            working=working,
+            environment=environment,
+            gpus=gpus,
+            grace_s=GRACE_S,
+            agents=self.home.agents,
+            more=facts,
+        )
 
     def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:  # noqa: ARG002
         self.looked_for = {run_id: at for run_id, at in self.looked_for.items() if run_id in runs}
@@ -77,7 +100,11 @@ class LocalExecutor:
         if now < self.looked_for.setdefault(run.id, now + LOOK_FOR_AGENTS_S):
             return True
         self.looked_for[run.id] = now + LOOK_FOR_AGENTS_S
-        return now - since <= STARTING_PATIENCE_S and runner.is_starting(run.id, seen.values())
+        return now - since <= STARTING_PATIENCE_S and self.is_starting(run, seen)
+
+    def is_starting(self, run: Run, seen: Mapping[str, ReplicaState]) -> bool:
+        """Whether a process may still become an agent."""
+        return runner.is_starting(run.id, seen.values())
 
     def signal(
         self,

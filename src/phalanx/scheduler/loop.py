@@ -10,7 +10,7 @@ import errno
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from subprocess import SubprocessError
 from typing import TypeVar
@@ -40,13 +40,11 @@ from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 ADOPT_S = 1.0  # how often to look for folders without rows, if there are new folders
-GRACE_S = 10.0
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
 QUEUED = "status:created|resuming|warning"
 STARTED = "status:building|scheduled|starting|running|unknown"
 IS_RUN = f"kind:~{GROUP}"  # a group is a row of its own beside its runs
-IS_LOCAL, IS_ELSEWHERE = f"backend:{'|'.join(LOCAL_BACKENDS)}", f"backend:~{'|'.join(LOCAL_BACKENDS)}"
 UNFINISHED = f"{QUEUED}|{STARTED.partition(':')[2]}"
 Answer = TypeVar("Answer")
 
@@ -57,8 +55,15 @@ def has_work(store: Store) -> bool:
 
 
 class Scheduler(Ledger):
-    def __init__(self, home: Home, store: Store, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(home, store, clock)
+    def __init__(
+        self,
+        home: Home,
+        store: Store,
+        clock: Callable[[], float] = time.time,
+        here: Sequence[str] = LOCAL_BACKENDS,
+    ) -> None:
+        super().__init__(home, store, clock, here)
+        self.is_local, self.is_elsewhere = f"backend:{'|'.join(here)}", f"backend:~{'|'.join(here)}"
         self.room, self.gpus = this_machine()
         self.started: list[Run] = []
         self.has_acted = False  # whether the last pass started or ended remote runs
@@ -79,9 +84,11 @@ class Scheduler(Ledger):
         """Look at all unfinished runs once. Returns their number."""
         self.has_acted = False
         self._adopt()
+        self.groups.look()
         for run_id in self.home.asked_to_stop():
             self._apply_stop(run_id)
-        self.started = self.store.runs(f"{STARTED}, {IS_RUN}", sort="created_at", limit=None)
+        found = self.store.runs(f"{STARTED}, {IS_RUN}", sort="created_at", limit=None)
+        self.started = [run for run in found if not self.groups.is_packed(run)]
         watched = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
         self.executors.poll(watched, self.is_over)
         used = NOTHING
@@ -90,15 +97,18 @@ class Scheduler(Ledger):
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
         groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs
-        waiting, elsewhere = (self.store.count(f"{QUEUED}, {IS_RUN}, {where}") for where in (IS_LOCAL, IS_ELSEWHERE))
+        queues = (self.is_local, self.is_elsewhere)
+        waiting, elsewhere = (self.store.count(f"{QUEUED}, {IS_RUN}, {where}") for where in queues)
         unfinished = len(self.started) + waiting + elsewhere + groups
-        for run in _head(self.store, IS_LOCAL, waiting, PAGE):
+        for run in _head(self.store, self.is_local, waiting, PAGE):
             taken = self._guarded(lambda run: self._place(run, used), run, None)  # noqa: B023 - called at once
             if taken is None:
                 break  # strictly in order: later, smaller runs must not starve it
             used += taken
         started = len(self.started)
-        for run in _head(self.store, IS_ELSEWHERE, elsewhere, PAGE_ELSEWHERE) if elsewhere else ():
+        for run in _head(self.store, self.is_elsewhere, elsewhere, PAGE_ELSEWHERE) if elsewhere else ():
+            if self.groups.is_packed(run):
+                continue
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
         self._apply_refusals()
@@ -107,7 +117,7 @@ class Scheduler(Ledger):
     @property
     def is_idle_here(self) -> bool:
         """Whether all started runs are remote, and the last pass changed none: then longer pauses do not matter."""
-        is_remote = all(run.backend not in LOCAL_BACKENDS for run in self.started)
+        is_remote = all(run.backend not in self.here for run in self.started)
         return bool(self.started) and is_remote and not self.has_acted
 
     def _guarded(self, act: Callable[[Run], Answer], run: Run, otherwise: Answer) -> Answer:
@@ -157,6 +167,9 @@ class Scheduler(Ledger):
             return
         if run.kind == GROUP and not run.is_done:
             return  # it stops its trials first
+        if self.groups.is_packed(run):
+            self.home.forget_stop(run_id)  # its job reads the request
+            return
         reason = self.home.run(run_id).stop_reason()
         if reason is not None and run.status in (Status.CREATED, Status.RESUMING, Status.WARNING):
             found = self._guarded(self._up_to_date, run, None)
@@ -187,7 +200,7 @@ class Scheduler(Ledger):
         if executor.is_here:
             asked = self.watched[run.id].share
             beyond = excess(asked, self.room)
-            if not (used + asked).fits_in(self.room) and (beyond is None or used != NOTHING):
+            if not self._has_room(run, asked, used):
                 return None
         elif (
             executor.is_full
@@ -203,10 +216,14 @@ class Scheduler(Ledger):
         self._start(run)
         return asked
 
+    def _has_room(self, run: Run, asked: Capacity, used: Capacity) -> bool:  # noqa: ARG002
+        """Whether a run of this machine can start now. One that is larger than the machine runs alone."""
+        return (used + asked).fits_in(self.room) or (excess(asked, self.room) is not None and used == NOTHING)
+
     def _start(self, run: Run) -> None:
         attempt_folder, executor = self.attempt_folder(run), self.executors.of(run)
         try:
-            working = _working_folder(self.home, run)
+            working = self._working_folder(run)
             if isinstance(executor, EngineExecutor):
                 given = self.home.environment(run.id)
                 given |= executor.token_for(self.home.path, run)
@@ -228,18 +245,25 @@ class Scheduler(Ledger):
                     self.finish(run, Status.FAILED, f"{executor.engine.name} refused the job: {refusal}")
 
     def _start_here(self, run: Run, attempt_folder: AttemptFolder, working: Path) -> None:
-        others = [self.facts(other) for other in self.started if other.id != run.id and other.backend in LOCAL_BACKENDS]
+        others = [self.facts(other) for other in self.started if other.id != run.id and other.backend in self.here]
         busy = {gpu for facts in others for given in facts.get("gpus", {}).values() for gpu in given}
         given = self.home.environment(run.id)
-        runner.start(
+        self.executors.here.start(
             attempt_folder,
-            working=working,
+            working,
             environment={**given, **server_environment(self.home.path, run, given)},
             gpus=allocate(self.gpus, busy, self.watched[run.id].plan),
-            grace_s=GRACE_S,
-            agents=self.home.agents,
         )
         self.change(run, Status.STARTING, "agents started")
+
+    def _working_folder(self, run: Run) -> Path:
+        """Raises OSError if the folder in which a run of this machine starts does not exist."""
+        working = self.home.run(run.id).working()
+        if working is None:
+            raise FileNotFoundError(f"{run_paths.SUBMITTED} in its folder cannot be read")
+        if run.backend in self.here and not working.is_dir():
+            raise FileNotFoundError(f"its working folder no longer exists: {working}")
+        return working
 
     # observing ---------------------------------------------------------------------------------------------------
 
@@ -375,16 +399,6 @@ class Scheduler(Ledger):
         """Kill the processes that a run's agents left. Those of a run that is only tracked belong to its user."""
         if run.backend != OUTSIDE:
             self.executors.of(run).sweep(run)
-
-
-def _working_folder(home: Home, run: Run) -> Path:
-    """Raises OSError if the folder in which a run of this machine starts does not exist."""
-    working = home.run(run.id).working()
-    if working is None:
-        raise FileNotFoundError(f"{run_paths.SUBMITTED} in its folder cannot be read")
-    if run.backend in LOCAL_BACKENDS and not working.is_dir():
-        raise FileNotFoundError(f"its working folder no longer exists: {working}")
-    return working
 
 
 def _head(store: Store, where: str, waiting: int, page: int) -> list[Run]:

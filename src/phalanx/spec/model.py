@@ -249,6 +249,7 @@ class Search(NamedTuple):
     budget: Mapping[str, Any] | None = None
     warm_start: tuple[str, ...] = ()
     reuse: bool = False
+    slurm: Mapping[str, Any] = EMPTY
 
     @property
     def size(self) -> int | None:

@@ -15,6 +15,7 @@ from phalanx.plan import Plan
 from phalanx.spec import Spec
 from phalanx.spec.tree import Node
 from phalanx.store import Run
+from phalanx.submission.trial_jobs import TrialJobs
 
 GROUP_ID, TRIAL = "PHALANX_GROUP_ID", "PHALANX_TRIAL"
 TRIAL_RUNG, TRIAL_RESOURCE = "PHALANX_TRIAL_RUNG", "PHALANX_TRIAL_RESOURCE"
@@ -144,3 +145,4 @@ class PreparedRun:
     plan: Plan
     job: Job | None  # None on this machine, which runs the plan itself
     environment: PreparedEnvironment
+    trial_jobs: TrialJobs | None = None  # of a group on Slurm

@@ -31,6 +31,7 @@ from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.submission import checks, snapshots, virtualenvs
+from phalanx.submission.allocation import allocation_plan, allocation_spec
 from phalanx.submission.git import git
 from phalanx.submission.model import (
     CodeSource,
@@ -41,7 +42,10 @@ from phalanx.submission.model import (
     RemarkKind,
     Submission,
 )
+from phalanx.submission.trial_jobs import PACKED, TrialJobs, trial_jobs
 from phalanx.tracking.external_folder import new_id, user_name
+
+SLURM = "slurm"
 
 
 def submit(home: Home, store: Store, submission: Submission, notify: Notify = lambda _: None) -> Run:
@@ -66,11 +70,26 @@ def prepare(home: Home, submission: Submission, notify: Notify) -> PreparedRun:
         checks.check_capacity(made, notify, strict=submission.is_strict)
         for line in checks.ignored_fields(submission.spec):
             notify(Remark(RemarkKind.NOTE, line))
-    elif not submission.is_unchecked:
-        checks.check_backend(home.path, submission, made, notify)
-    job = render(home, submission, made, target_of(home, submission, made))
+    target = target_of(home, submission, made)
+    jobs = trial_jobs_of(asked, made, target)
+    submitted = made
+    if jobs is not None:
+        notify(Remark(RemarkKind.NOTE, jobs.words))
+        if jobs.is_packed:
+            of_nodes, _ = allocation_spec(home.path, made.run_id, submission.spec.name)
+            submitted = allocation_plan(of_nodes, made.run_id, made, jobs, submission.project)
+    if not submission.is_local and not submission.is_unchecked:
+        checks.check_backend(home.path, submission, submitted, notify)
+    job = render(home, submission, submitted, target)
     environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", notify)
-    return PreparedRun(asked, run_of(asked, made, _commit(asked.code)), made, job, environment)
+    return PreparedRun(asked, run_of(asked, made, _commit(asked.code)), made, job, environment, jobs)
+
+
+def trial_jobs_of(asked: Submission, made: Plan, target: Any) -> TrialJobs | None:
+    """How the trials of a group become jobs; None for other runs, and where each is a run. Raises CallError."""
+    if asked.spec.search is None or asked.backend != SLURM:
+        return None
+    return trial_jobs(asked.spec.search, made, target, asked.environment)
 
 
 def make_plan(submission: Submission, run_id: str) -> Plan:
@@ -123,7 +142,9 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
     submission = prepared.submission
     files = {run_paths.SPEC: to_yaml(modern_document(submission.spec)).encode()}
     if submission.spec.kind is Kind.GROUP:
-        settings = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
+        settings: dict[str, Any] = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
+        if prepared.trial_jobs is not None and prepared.trial_jobs.is_packed:
+            settings[PACKED] = prepared.trial_jobs.allocation
         return {**files, run_paths.GROUP: json.dumps(settings).encode()}
     job = {name: text.encode() for name, text in prepared.job.files.items()} if prepared.job is not None else {}
     made = job.pop(run_paths.PLAN, None) or json.dumps(document(prepared.plan)).encode()
