@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -16,10 +17,11 @@ from phalanx.placeholders import is_safe
 from phalanx.plan import make, replica_variables
 from phalanx.plan.framework_checks import load
 from phalanx.plan.model import Member, Plan, Replica
+from phalanx.sites.model import Site
 from phalanx.spec import Spec
 from phalanx.spec.model import Amount, ReplicaSettings, Resources
 from phalanx.spec.tree import Node
-from phalanx.submission.trial_jobs import TrialJobs, share_of
+from phalanx.submission.trial_jobs import TrialJobs, share_of, trial_jobs
 
 ROLE = "master"
 OWN_MIB = 256.0  # of memory on each node, for the processes that run the trials
@@ -28,6 +30,19 @@ _COMMAND = (
     '{{ echo "phalanx: $(hostname) cannot use the Python of Phalanx, $python: install Phalanx where the nodes see it, '
     'or write hptuning.slurm.trials: single"; exit 78; }}; exec "$python" -m phalanx.scheduler.packed {home} {group}'
 )
+
+
+def jobs_of_group(
+    home: Path, group: Spec, trial: Plan, site: Site | None, environment: Mapping[str, str]
+) -> tuple[TrialJobs, Plan]:
+    """How the trials of a group become jobs on Slurm, and the plan that is submitted: that of a trial, or that of the
+    allocation. `trial`: the plan of its first suggestion, with the id of the group. Raises CallError."""
+    assert group.search is not None
+    jobs = trial_jobs(group.search, trial, site, environment)
+    if not jobs.is_packed:
+        return jobs, trial
+    spec, _ = allocation_spec(home, trial.run_id, group.name)
+    return jobs, allocation_plan(spec, trial.run_id, trial, jobs)
 
 
 def allocation_spec(home: Path, group_id: str, name: str | None) -> tuple[Spec, Node]:

@@ -31,7 +31,7 @@ from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.submission import checks, snapshots, virtualenvs
-from phalanx.submission.allocation import allocation_plan, allocation_spec
+from phalanx.submission.allocation import jobs_of_group
 from phalanx.submission.git import git
 from phalanx.submission.model import (
     CodeSource,
@@ -42,7 +42,7 @@ from phalanx.submission.model import (
     RemarkKind,
     Submission,
 )
-from phalanx.submission.trial_jobs import PACKED, TrialJobs, trial_jobs
+from phalanx.submission.trial_jobs import PACKED
 from phalanx.tracking.external_folder import new_id, user_name
 
 SLURM = "slurm"
@@ -71,25 +71,15 @@ def prepare(home: Home, submission: Submission, notify: Notify) -> PreparedRun:
         for line in checks.ignored_fields(submission.spec):
             notify(Remark(RemarkKind.NOTE, line))
     target = target_of(home, submission, made)
-    jobs = trial_jobs_of(asked, made, target)
-    submitted = made
-    if jobs is not None:
+    jobs, submitted = None, made
+    if asked.spec.search is not None and asked.backend == SLURM:
+        jobs, submitted = jobs_of_group(home.path, asked.spec, made, target, asked.environment)
         notify(Remark(RemarkKind.NOTE, jobs.words))
-        if jobs.is_packed:
-            of_nodes, _ = allocation_spec(home.path, made.run_id, submission.spec.name)
-            submitted = allocation_plan(of_nodes, made.run_id, made, jobs, submission.project)
     if not submission.is_local and not submission.is_unchecked:
         checks.check_backend(home.path, submission, submitted, notify)
     job = render(home, submission, submitted, target)
     environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", notify)
     return PreparedRun(asked, run_of(asked, made, _commit(asked.code)), made, job, environment, jobs)
-
-
-def trial_jobs_of(asked: Submission, made: Plan, target: Any) -> TrialJobs | None:
-    """How the trials of a group become jobs; None for other runs, and where each is a run. Raises CallError."""
-    if asked.spec.search is None or asked.backend != SLURM:
-        return None
-    return trial_jobs(asked.spec.search, made, target, asked.environment)
 
 
 def make_plan(submission: Submission, run_id: str) -> Plan:

@@ -22,10 +22,7 @@ PACKED = "packed"
 SINGLE = "single"
 DAY_S = 86_400.0
 MANY_STARTS = 10.0  # jobs a minute: sites ask for packing above that
-_LAYOUT = {
-    *("nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "mem", "mem-per-cpu", "array"),
-    *("gres", "gpus", "gpus-per-node", "gpus-per-task"),
-}
+_LAYOUT = {"mem", "mem-per-cpu", "mem-per-gpu", "gres", "gpus", "gpus-per-node"}  # directives for one trial
 
 
 class TrialJobs(NamedTuple):
