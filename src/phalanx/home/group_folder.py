@@ -92,6 +92,14 @@ class SearchJournal:
                 return found
         raise CallError(f"{self.path} is damaged after record {len(found)}: restore it from a backup")
 
+    def news(self) -> list[Record]:
+        """The whole records since the last read, which another process has appended."""
+        reader = Reader(self.path, self.size)
+        found = [content for record in reader.poll() if (content := record.data())["seq"] > self.seq]
+        self.size = reader.offset
+        self.seq = found[-1]["seq"] if found else self.seq
+        return found
+
     def append(self, contents: Iterable[Mapping[str, Any]]) -> list[Record]:
         """Number the records and write them to disk, all before it returns. Raises OSError."""
         records: list[Record] = []

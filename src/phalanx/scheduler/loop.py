@@ -11,6 +11,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import filterfalse
 from pathlib import Path
 from subprocess import SubprocessError
 from typing import TypeVar
@@ -25,21 +26,18 @@ from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
-from phalanx.ingest.adoption import adopt_all
 from phalanx.scheduler import active_runs, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.group_pass import AT_WORK, GROUP, GroupPass
-from phalanx.scheduler.ledger import Ledger, RunUnreadable
-from phalanx.scheduler.resumes import apply_requests
+from phalanx.scheduler.ledger import Clock, Ledger, RunUnreadable
 from phalanx.scheduler.retry import Action
 from phalanx.scheduler.submissions import StartRequest
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
-ADOPT_S = 1.0  # how often to look for folders without rows, if there are new folders
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
 QUEUED = "status:created|resuming|warning"
@@ -56,19 +54,13 @@ def has_work(store: Store) -> bool:
 
 class Scheduler(Ledger):
     def __init__(
-        self,
-        home: Home,
-        store: Store,
-        clock: Callable[[], float] = time.time,
-        here: Sequence[str] = LOCAL_BACKENDS,
+        self, home: Home, store: Store, clock: Clock = time.time, here: Sequence[str] = LOCAL_BACKENDS
     ) -> None:
         super().__init__(home, store, clock, here)
         self.is_local, self.is_elsewhere = f"backend:{'|'.join(here)}", f"backend:~{'|'.join(here)}"
         self.room, self.gpus = this_machine()
         self.started: list[Run] = []
         self.has_acted = False  # whether the last pass started or ended remote runs
-        self.looked_at = (-1, -1)  # modification times of the runs' folder at the last two looks for new runs
-        self.look_at = float("-inf")
         self.trouble = ""  # the last error, for the log
         self.executors = Executors(home)
         self.groups = GroupPass(self)
@@ -83,12 +75,12 @@ class Scheduler(Ledger):
     def run_pass(self) -> int:
         """Look at all unfinished runs once. Returns their number."""
         self.has_acted = False
-        self._adopt()
+        self.adopt()
         self.groups.look()
         for run_id in self.home.asked_to_stop():
             self._apply_stop(run_id)
         found = self.store.runs(f"{STARTED}, {IS_RUN}", sort="created_at", limit=None)
-        self.started = [run for run in found if not self.groups.is_packed(run)]
+        self.started = list(filterfalse(self.groups.is_packed, found))
         watched = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
         self.executors.poll(watched, self.is_over)
         used = NOTHING
@@ -106,9 +98,8 @@ class Scheduler(Ledger):
                 break  # strictly in order: later, smaller runs must not starve it
             used += taken
         started = len(self.started)
-        for run in _head(self.store, self.is_elsewhere, elsewhere, PAGE_ELSEWHERE) if elsewhere else ():
-            if self.groups.is_packed(run):
-                continue
+        queued = _head(self.store, self.is_elsewhere, elsewhere, PAGE_ELSEWHERE) if elsewhere else ()
+        for run in filterfalse(self.groups.is_packed, queued):
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
         self._apply_refusals()
@@ -131,20 +122,6 @@ class Scheduler(Ledger):
             if is_full or shutil.disk_usage(self.home.path).free < BALLAST_BYTES:
                 self.home.release_disk()
             return otherwise
-
-    def _adopt(self) -> None:
-        """Add rows for run folders without one: their submitter was killed in between."""
-        arrived = self.home.arrived()
-        self.forget(arrived)
-        adopt_all(self.home, self.store, arrived)
-        apply_requests(self.home, self.store)
-        now, changed = time.monotonic(), self.home.runs.stat().st_mtime_ns
-        # File times are coarse: nothing new has arrived only if the time was the same twice, some time apart.
-        if now < self.look_at or self.looked_at == (changed, changed):
-            return
-        self.looked_at = (self.looked_at[1], changed)
-        adopt_all(self.home, self.store, set(self.home.run_ids()) - self.store.ids())
-        self.look_at = now + max(ADOPT_S, 20 * (time.monotonic() - now))  # listing a home of 100,000 runs is slow
 
     def _up_to_date(self, run: Run) -> Run | None:
         """The run as in its history; None if it is finished. A run with an unreadable folder fails."""
@@ -223,7 +200,7 @@ class Scheduler(Ledger):
     def _start(self, run: Run) -> None:
         attempt_folder, executor = self.attempt_folder(run), self.executors.of(run)
         try:
-            working = self._working_folder(run)
+            working = _working_folder(self.home, run, is_here=executor.is_here)
             if isinstance(executor, EngineExecutor):
                 given = self.home.environment(run.id)
                 given |= executor.token_for(self.home.path, run)
@@ -255,15 +232,6 @@ class Scheduler(Ledger):
             gpus=allocate(self.gpus, busy, self.watched[run.id].plan),
         )
         self.change(run, Status.STARTING, "agents started")
-
-    def _working_folder(self, run: Run) -> Path:
-        """Raises OSError if the folder in which a run of this machine starts does not exist."""
-        working = self.home.run(run.id).working()
-        if working is None:
-            raise FileNotFoundError(f"{run_paths.SUBMITTED} in its folder cannot be read")
-        if run.backend in self.here and not working.is_dir():
-            raise FileNotFoundError(f"its working folder no longer exists: {working}")
-        return working
 
     # observing ---------------------------------------------------------------------------------------------------
 
@@ -399,6 +367,16 @@ class Scheduler(Ledger):
         """Kill the processes that a run's agents left. Those of a run that is only tracked belong to its user."""
         if run.backend != OUTSIDE:
             self.executors.of(run).sweep(run)
+
+
+def _working_folder(home: Home, run: Run, *, is_here: bool) -> Path:
+    """Raises OSError if the folder in which a run of this machine starts does not exist."""
+    working = home.run(run.id).working()
+    if working is None:
+        raise FileNotFoundError(f"{run_paths.SUBMITTED} in its folder cannot be read")
+    if is_here and not working.is_dir():
+        raise FileNotFoundError(f"its working folder no longer exists: {working}")
+    return working
 
 
 def _head(store: Store, where: str, waiting: int, page: int) -> list[Run]:

@@ -21,7 +21,6 @@ from phalanx.scheduler.group_state import PAUSED, GroupState, Leg
 from phalanx.scheduler.groups import ActiveGroup
 from phalanx.scheduler.ledger import Ledger
 from phalanx.scheduler.resumes import queue_next_attempt
-from phalanx.spool import Reader
 from phalanx.store import Run
 from phalanx.store.statuses import Status
 
@@ -56,7 +55,6 @@ class PackedGroup(ActiveGroup):
         self.journal = SearchJournal(self.folder.journal_file)
         records = self.journal.read()
         self.state = GroupState(self.settings.metric, self.factory.search.concurrency, records)
-        self.reader = Reader(self.folder.journal_file, self.journal.size)
         followed = int((self.store.facts(self.id).get(FOLLOWED) or {}).get("seq", 0))
         self.unread = [record for record in records if record["seq"] > followed]
 
@@ -90,11 +88,9 @@ class PackedGroup(ActiveGroup):
     # while a job may run -----------------------------------------------------------------------------------------
 
     def _read_news(self) -> None:
-        for record in self.reader.poll():
-            content = record.data()
-            if content["seq"] == self.state.seq + 1:
-                self.state.fold(content)
-                self.unread.append(content)
+        for record in self.journal.news():
+            self.state.fold(record)
+            self.unread.append(record)
 
     def _follow(self) -> bool:
         """Index the trials that have ended since the last look. True if there are more."""
