@@ -14,14 +14,14 @@ import pytest
 from phalanx.agent import processes
 from phalanx.errors import SystemFault
 from phalanx.home.home import BALLAST_BYTES, Home
-from phalanx.scheduler import loop as scheduling
+from phalanx.scheduler import local_executor
 from tests.scheduler.working import Works, alive
 
 # programs ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_replica_that_ignores_term_is_killed_after_its_grace(works: Works, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "GRACE_S", 0.5)
+    monkeypatch.setattr(local_executor, "GRACE_S", 0.5)
     run_id = works.submit("trap '' TERM; echo up; sleep 60; sleep 60")
     works.says(run_id, "up")
     works.run_folder(run_id).ask_to_stop("enough")

@@ -21,6 +21,7 @@ from phalanx.sites.model import Site
 from phalanx.spec import Spec
 from phalanx.spec.model import Amount, ReplicaSettings, Resources
 from phalanx.spec.tree import Node
+from phalanx.store.filesystems import filesystem_of, is_network, read_mountinfo
 from phalanx.submission.trial_jobs import TrialJobs, share_of, trial_jobs
 
 ROLE = "master"
@@ -43,6 +44,19 @@ def jobs_of_group(
         return jobs, trial
     spec, _ = allocation_spec(home, trial.run_id, group.name)
     return jobs, allocation_plan(spec, trial.run_id, trial, jobs)
+
+
+def unshared_python(home: Path) -> str | None:
+    """A warning if the nodes may not see the Python that runs the search there; None if they see it, or nothing is
+    known: the home is on no network filesystem that this Python could be on, too."""
+    place = Path(sys.prefix)
+    mounts = read_mountinfo(place)
+    if not is_network(filesystem_of(home, mounts)) or is_network(filesystem_of(place, mounts)):
+        return None
+    return (
+        f"Phalanx is installed in {place}, on a disk of this machine: packed runs need it on the nodes, too; "
+        "install it on a shared filesystem, or write `hptuning.slurm.trials: single`"
+    )
 
 
 def allocation_spec(home: Path, group_id: str, name: str | None) -> tuple[Spec, Node]:

@@ -31,7 +31,7 @@ from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.submission import checks, snapshots, virtualenvs
-from phalanx.submission.allocation import jobs_of_group
+from phalanx.submission.allocation import jobs_of_group, unshared_python
 from phalanx.submission.git import git
 from phalanx.submission.model import (
     CodeSource,
@@ -75,6 +75,9 @@ def prepare(home: Home, submission: Submission, notify: Notify) -> PreparedRun:
     if asked.spec.search is not None and asked.backend == SLURM:
         jobs, submitted = jobs_of_group(home.path, asked.spec, made, target, asked.environment)
         notify(Remark(RemarkKind.NOTE, jobs.words))
+        unshared = unshared_python(home.path) if jobs.is_packed else None
+        if unshared is not None:
+            notify(Remark(RemarkKind.WARNING, unshared))
     if not submission.is_local and not submission.is_unchecked:
         checks.check_backend(home.path, submission, submitted, notify)
     job = render(home, submission, submitted, target)

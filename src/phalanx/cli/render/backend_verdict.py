@@ -63,11 +63,14 @@ def jobs_on_slurm(loaded: Spec, made: Plan, options: Mapping[str, str | None]) -
 
     from phalanx.backends import find
     from phalanx.home.home import default_home
-    from phalanx.submission.allocation import jobs_of_group
+    from phalanx.submission.allocation import jobs_of_group, unshared_python
 
     home = default_home()
     jobs, submitted = jobs_of_group(home, loaded, made, find("slurm").target(home, made, options=options), os.environ)
     click.echo(f"{click.style('note', fg='yellow')}: {printable(jobs.words)}", err=True)
+    unshared = unshared_python(home) if jobs.is_packed else None
+    if unshared is not None:
+        click.echo(f"{click.style('warning', fg='yellow')}: {printable(unshared)}", err=True)
     return jobs, submitted
 
 
