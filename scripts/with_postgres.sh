@@ -44,7 +44,8 @@ clean_up() {
     rm -rf "$folder"
 }
 trap clean_up EXIT
-end_command() { [ -z "$command_pid" ] || kill -TERM "$command_pid" 2>/dev/null || true; }
+# Repeated until the command has ended: between fork and exec a child of bash loses a signal.
+end_command() { while [ -n "$command_pid" ] && kill -TERM "$command_pid" 2>/dev/null; do sleep 0.2; done; }
 trap 'told=yes; end_command' INT TERM
 
 cd_and_log() { (cd / && "${as_owner[@]}" "$@" >>"$folder/setup.log" 2>&1) || { cat "$folder/setup.log" >&2; exit 1; }; }

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests import deadlines
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,6 +23,7 @@ def test_the_next_one_runs():
 """
 
 
+@pytest.mark.slow
 def test_a_test_that_hangs_fails_and_its_processes_are_killed(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING)
     command = [

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
 import errno
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,22 +15,16 @@ from phalanx.backends.contract import EngineUnavailable, JobRejected
 from phalanx.backends.kubernetes.cluster.api import ApiFault, ApiUnreachable
 from phalanx.client import RequestRefused, ServerUnreachable
 from phalanx.errors import CallError, PhalanxError, StoreError, SystemFault, disk_fault, is_transient, path_error
-from tests.source_trees import FILES, tree_of
-
-
-def documented(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield ast.get_docstring(node) or ""
+from tests.source_trees import FILES
 
 
 def test_docstrings_say_that_only_classes_that_exist_are_raised() -> None:
-    classes = {node.name for module in FILES for node in ast.walk(tree_of(module)) if isinstance(node, ast.ClassDef)}
+    texts = {module: file.read_text() for module, file in FILES.items()}
+    classes = {name for text in texts.values() for name in re.findall(r"(?m)^\s*class (\w+)", text)}
     raised = [
         (module, name)
-        for module in FILES
-        for text in documented(tree_of(module))
-        for names in re.findall(r"\bRaises\s+((?:[A-Z]\w+(?:,|\s|or\b|and\b)*)+)", text)
+        for module, text in texts.items()
+        for names in re.findall(r"\bRaises((?:,?\s+(?:(?:or|and)\s+)?[A-Z]\w+)+)", text)
         for name in re.findall(r"[A-Z]\w+", names)
     ]
     assert len(raised) > 100

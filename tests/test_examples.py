@@ -28,6 +28,7 @@ def test_an_example_is_read_without_a_note(file: Path) -> None:
     assert plan.make(loaded, "run").command
 
 
+@pytest.mark.slow
 def test_the_quickstart_trains_and_its_ranks_agree(tmp_path: Path) -> None:
     file = EXAMPLES / "quickstart" / "polyaxonfile.yml"
     loaded = spec.load([(file.name, file.read_bytes())], {"steps": "30"})

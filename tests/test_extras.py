@@ -18,7 +18,7 @@ from phalanx.errors import CallError, MissingExtra
 from phalanx.extras import EXTRAS, needed
 from phalanx.store import Store
 from phalanx.tune.decision import packages
-from tests.source_trees import FILES, tree_of
+from tests.source_trees import FILES, modules_with, tree_of
 from tests.test_imports import PORTABLE, imports_of, room_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,10 +38,15 @@ DECLARED = names(PROJECT["dependencies"])
 OPTIONAL = {name: names(listed) for name, listed in PROJECT["optional-dependencies"].items() if name not in NOT_EXTRAS}
 
 
+@cache
+def imports_by_name() -> set[str]:
+    return set(modules_with("import_module"))
+
+
 def third_party(module: str) -> set[str]:
     """The distributions that a module imports, also by `import_module("name")`."""
     found = set(imports_of(module))
-    for node in ast.walk(tree_of(module)):
+    for node in ast.walk(tree_of(module)) if module in imports_by_name() else ():
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "import_module":
             found |= {str(argument.value) for argument in node.args[:1] if isinstance(argument, ast.Constant)}
     tops = {name.partition(".")[0] for name in found}

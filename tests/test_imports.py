@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.source_trees import FILES, PACKAGE, SOURCES, tree_of
+from tests.source_trees import FILES, PACKAGE, SOURCES, modules_with, tree_of
 
 EVERYTHING = "*"
 
@@ -398,7 +398,8 @@ def f():
 def test_sql_is_only_in_the_store() -> None:
     assert set(FILES) >= READS_FOREIGN_DATABASES
     elsewhere = [module for module in FILES if room_of(module) != SQL_ROOM and module not in READS_FOREIGN_DATABASES]
-    texts = {module: list(sql_texts(tree_of(module))) for module in elsewhere}
+    words = modules_with(r"\b(SELECT|INSERT|UPDATE|DELETE|CREATE|TABLE|BY|JOIN|EXISTS|IN|WHERE|PRAGMA|coalesce)\b")
+    texts = {module: list(sql_texts(tree_of(module))) for module in elsewhere if module in words}
     assert {module: found for module, found in texts.items() if found} == {}
     assert [(module, name) for module in elsewhere for name in imports_of(module) if name in DRIVERS] == []
 

@@ -119,6 +119,7 @@ def test_what_is_no_json_is_damaged(text: str, tmp_path: Path) -> None:
         read_plan(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_value_that_is_nested_too_deeply_is_damaged() -> None:
     nested: Any = "x"
     for _ in range(50_000):

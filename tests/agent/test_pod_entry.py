@@ -122,6 +122,7 @@ def test_a_replica_that_another_pod_has_is_not_run_twice(tmp_path: Path) -> None
     assert not (pod.attempt() / "end.json").exists()
 
 
+@pytest.mark.slow
 def test_a_container_that_its_kubelet_starts_again_goes_on(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "echo again >> times; exit $((2 - $(wc -l < times)))")
     assert pod.run(PHALANX_POD="job-worker-0").code == 1
@@ -312,6 +313,7 @@ def test_horovod_gets_the_interface_of_the_pod(tmp_path: Path) -> None:
     assert (host, int(port)) == ("127.0.0.1", pod.place["port"]["master-0"])
 
 
+@pytest.mark.slow
 def test_what_cannot_run_says_why(tmp_path: Path) -> None:
     pod = Pod(tmp_path / "a", "true", code={"kind": "none", "working": "/no/such/folder"})
     assert pod.run().code == 78
@@ -409,6 +411,7 @@ def test_an_output_that_no_one_reads_does_not_hold_up_the_end(tmp_path: Path) ->
     process.communicate()
 
 
+@pytest.mark.slow
 def test_a_slow_reader_gets_everything(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "seq 200000")
     process = pod.start()
@@ -483,6 +486,7 @@ def bundle(path: Path, **files: str) -> None:
             archive.addfile(entry, io.BytesIO(text.encode()))
 
 
+@pytest.mark.slow
 def test_the_code_is_unpacked_before_the_run(tmp_path: Path) -> None:
     pod = Pod(tmp_path, f"{sys.executable} train.py; ./tool")
     bundle(
@@ -524,6 +528,7 @@ def test_code_that_did_not_come_along_is_an_end(tmp_path: Path) -> None:
     assert "the run's code is missing" in end["message"]
 
 
+@pytest.mark.slow
 def test_steps_are_run_into_a_python_that_the_run_uses(tmp_path: Path) -> None:
     steps = ["echo VALUE = 42 > $(python -c 'import sysconfig; print(sysconfig.get_paths()[\"purelib\"])')/made.py"]
     pod = Pod(

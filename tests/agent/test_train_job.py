@@ -47,6 +47,7 @@ def test_without_anything_to_prepare_it_only_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "prepared").exists()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_prepared_is_not_run_and_is_reported_again(tmp_path: Path) -> None:
     pod = pod_in(tmp_path, "echo ran", steps=["exit 5"])
     said = pod.run(PREPARE)

@@ -454,6 +454,7 @@ class TestNothingLeadsOut:
         assert [(entry.path, entry.kind, entry.leads_to) for entry in browse(folder)] == [("outputs", "link", None)]
         assert read_manifest(folder).files == {}
 
+    @pytest.mark.slow
     def test_deep_trees_are_walked(self, left: Left) -> None:
         folder = left.run("r1x", {"outputs/a": b"one"})
         deep = folder / "outputs"

@@ -53,6 +53,7 @@ def test_it_says_what_was_asked_for_and_used_and_prints_what_would_do(place: Pla
     assert block["environment"] == found["environment"]
 
 
+@pytest.mark.slow
 def test_a_copy_is_written_and_nothing_else_ever(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place.folder)
     fields: dict[str, Any] = {"tags": ["a"], "params": {"lr": 0.1}, "environment": resources(cpu=2, memory="8Gi")}
@@ -83,6 +84,7 @@ def test_a_copy_is_written_and_nothing_else_ever(place: Place, monkeypatch: pyte
     assert {path.name for path in place.folder.iterdir()} == ours
 
 
+@pytest.mark.slow
 def test_what_suits_is_left_as_it_is(place: Place) -> None:
     run = place.ran("sleep 0.1", environment=resources(memory=64))
     answer = place.quick("advise", run, "--apply")
@@ -91,6 +93,7 @@ def test_what_suits_is_left_as_it_is(place: Place) -> None:
     assert advised(place, run)["environment"] is None
 
 
+@pytest.mark.slow
 def test_one_that_was_killed_for_its_memory_is_to_have_more(place: Place) -> None:
     command = script(place, "hog.py", "x = bytearray(200 << 20)\nimport time; time.sleep(20)")
     amounts = {"cpu": {"requests": 2}, "memory": {"requests": 32, "limits": 64}}
@@ -103,6 +106,7 @@ def test_one_that_was_killed_for_its_memory_is_to_have_more(place: Place) -> Non
     assert "no amount is lowered" in " ".join(found["caveats"])
 
 
+@pytest.mark.slow
 def test_one_that_ran_out_of_time_is_to_have_more(place: Place) -> None:
     run = place.ran("sleep 20", environment={"timeout": 1})
     found = advised(place, run)
@@ -110,6 +114,7 @@ def test_one_that_ran_out_of_time_is_to_have_more(place: Place) -> None:
     assert "it hit its time limit" in " ".join(found["caveats"])
 
 
+@pytest.mark.slow
 def test_of_one_that_failed_nothing_is_lowered(place: Place) -> None:
     run = place.ran("sleep 0.2; exit 3", environment=resources(cpu=2, memory="8Gi"))
     assert advised(place, run)["environment"] is None
@@ -135,6 +140,7 @@ def advised_live(place: Place, run: str) -> Any:
     return place.call("advise", run, "--json").data["runs"][0]
 
 
+@pytest.mark.slow
 def test_replicas_are_judged_by_what_they_asked_for(place: Place) -> None:
     small, large = {"memory": {"requests": 256}}, {"memory": {"requests": 1024}}
     replicas = {
@@ -159,6 +165,7 @@ def test_replicas_are_judged_by_what_they_asked_for(place: Place) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_gpu_that_did_nothing_is_said_plainly(place: Place) -> None:
     folder = place.folder.parent / "bin"
     folder.mkdir()

@@ -35,6 +35,7 @@ def test_a_restarted_run_is_a_new_one_with_outputs_of_its_own(place: Place) -> N
     assert outputs(place, second["id"]) == "1\n"
 
 
+@pytest.mark.slow
 def test_a_copied_run_begins_with_the_outputs_of_the_first(place: Place) -> None:
     first = place.ran(NOTE_ATTEMPTS)
     second = new_run(place, "copy", first)
@@ -71,6 +72,7 @@ def test_a_run_whose_folder_of_work_is_gone_is_reported(place: Place, tmp_path: 
     assert "working folder" in answer.err
 
 
+@pytest.mark.slow
 def test_a_run_whose_folder_of_work_is_gone_is_not_resumed(place: Place) -> None:
     run_id, gone = place.ran("false"), place.folder
     place.folder = place.folder.rename(place.folder.parent / "elsewhere")
@@ -80,6 +82,7 @@ def test_a_run_whose_folder_of_work_is_gone_is_not_resumed(place: Place) -> None
     assert place.status(run_id) == "failed"
 
 
+@pytest.mark.slow
 def test_a_snapshot_is_run_again_after_its_home_has_moved(place: Place) -> None:
     (place.folder / "code.txt").write_text("old")
     first = place.ran("cat code.txt; test $PHALANX_ATTEMPT = 2", "--snapshot")
@@ -93,6 +96,7 @@ def test_a_snapshot_is_run_again_after_its_home_has_moved(place: Place) -> None:
         assert (place.attempt(again) / "log").read_text().startswith("old")
 
 
+@pytest.mark.slow
 def test_clones_keep_the_time_limit_of_the_command_line(place: Place) -> None:
     first = place.ran("true", "--timeout", "45m")
     again = [new_run(place, verb, first)["id"] for verb in ("restart", "copy", "rerun")]
@@ -101,6 +105,7 @@ def test_clones_keep_the_time_limit_of_the_command_line(place: Place) -> None:
     assert [plan["timeout_s"] for plan in plans] == [2700.0] * 4
 
 
+@pytest.mark.slow
 def test_a_snapshot_keeps_the_code_as_it_was(place: Place) -> None:
     (place.folder / "code.txt").write_text("old")
     (place.folder / "secret.txt").write_text("not code")
@@ -159,6 +164,7 @@ def test_what_it_takes_to_do_a_run_again_is_kept_without_secrets(place: Place) -
     assert kept == []
 
 
+@pytest.mark.slow
 def test_rerun_says_what_has_changed_since(place: Place) -> None:
     run_id = place.ran("true")
     path = place.home / "runs" / run_id / "records.json"
@@ -207,6 +213,7 @@ def test_a_build_step_that_fails_shows_its_last_lines(place: Place) -> None:
     assert "no such thing" in answer.err
 
 
+@pytest.mark.slow
 def test_a_healthy_home_is_reported(place: Place) -> None:
     place.ran("true")
     answer = place.call("doctor")

@@ -65,6 +65,7 @@ def test_what_is_there_says_where_or_which_version(tmp_path: Path, monkeypatch: 
     assert seen["kubeconfig"].words() == str(tmp_path / "config")
 
 
+@pytest.mark.slow
 def test_a_home_that_cannot_be_opened_is_a_problem_beside_what_is_installed(place: Place) -> None:
     answer = place.call("doctor", "--json", PHALANX_DATABASE="mysql://host/db")
     assert (answer.code, answer.data["ok"], answer.data["runs"]) == (1, False, None)
@@ -75,6 +76,7 @@ def test_a_home_that_cannot_be_opened_is_a_problem_beside_what_is_installed(plac
     assert in_words.out.splitlines()[-1].startswith("problem: ")
 
 
+@pytest.mark.slow
 def test_a_storage_of_outputs_that_lacks_its_package_is_a_problem(place: Place, tmp_path: Path) -> None:
     (tmp_path / "s3fs.py").write_text("raise ModuleNotFoundError('hidden', name='s3fs')")
     hidden = {"PHALANX_OUTPUTS_URL": "s3://bucket/runs", "PYTHONPATH": str(tmp_path)}

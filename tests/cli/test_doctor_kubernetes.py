@@ -22,6 +22,7 @@ def server_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         yield server
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_fit_is_described(server: FakeApiServer, tmp_path: Path) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}
     server.put({**node, "status": {"allocatable": {"nvidia.com/gpu": "8"}}})
@@ -51,6 +52,7 @@ def test_the_same_as_json(server: FakeApiServer) -> None:
     assert cluster["missing"] == []
 
 
+@pytest.mark.slow
 def test_what_we_may_not_do_is_a_problem_with_advice(server: FakeApiServer) -> None:
     server.deny("create", "jobs")
     server.deny("delete", "jobs")

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.homes import THREE, Place, ended, place_fixture  # noqa: F401 - found by its name
 
 FAILS_ONCE = 'sleep 0.3; [ "$PHALANX_ATTEMPT" = 2 ] || [ "$RANK" != 1 ] || exit 4'
 
 
+@pytest.mark.slow
 def test_statuses_starts_and_ends_of_every_attempt_stand_in_one_line_of_time(place: Place) -> None:
     run_id = place.ran(FAILS_ONCE, framework="pytorch", environment={**THREE, "max_restarts": 1})
     events = place.call("events", run_id, "--json").data["events"]
@@ -35,6 +38,7 @@ def test_people_read_what_happened_to_whom(place: Place) -> None:
     assert any(what.startswith("ended: killed by signal 9 (SIGKILL) (error)") for _, what in lines)
 
 
+@pytest.mark.slow
 def test_a_request_to_stop_is_an_event(place: Place) -> None:
     process, run_id = place.begun()
     place.call("stop", run_id)

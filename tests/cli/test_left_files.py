@@ -75,6 +75,7 @@ def test_limits_hold_and_are_named(place: Place) -> None:
     assert outputs_of(place, run_id) == {"b.pt": 0}
 
 
+@pytest.mark.slow
 def test_event_files_of_the_working_folder_are_followed_while_it_runs(place: Place) -> None:
     (place.folder / "hold").touch()
     command = write_script(place.folder, BOARD)
@@ -96,6 +97,7 @@ def test_event_files_of_the_working_folder_are_followed_while_it_runs(place: Pla
     assert [file.is_own for file in listed.files if "tfevents" in file.path] == [True]
 
 
+@pytest.mark.slow
 def test_mlruns_are_read_when_the_run_has_ended(place: Place) -> None:
     write_script(place.folder, MLRUNS, "before.py")
     os.system(f"cd {place.folder} && python3 before.py")

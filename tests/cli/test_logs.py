@@ -49,6 +49,7 @@ def test_lines_of_many_replicas_stand_in_the_order_of_time(place: Place) -> None
     assert next((row["replica"], row["rank"], row["attempt"]) for row in found) == ("worker-1", 2, 1)
 
 
+@pytest.mark.slow
 def test_replicas_are_chosen_by_name_role_and_rank(place: Place) -> None:
     run_id = place.ran("echo rank $RANK", **GANG)
 
@@ -62,6 +63,7 @@ def test_replicas_are_chosen_by_name_role_and_rank(place: Place) -> None:
     assert place.call("logs", run_id, "--rank", "1").out == "rank 1\n"  # alone, it needs no name
 
 
+@pytest.mark.slow
 def test_whom_no_one_knows_is_a_wrong_call(place: Place) -> None:
     run_id = place.ran("echo x", **GANG)
     answer = place.call("logs", run_id, "--replica", "woker-1")
@@ -192,6 +194,7 @@ def test_following_goes_on_to_the_next_attempt(place: Place) -> None:
     assert answer.out == "attempt 2\n"
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_follower_and_not_the_run(place: Place) -> None:
     run_id = place.queued("echo begun; sleep 60")
     process = place.start("logs", "-f", run_id)
@@ -254,6 +257,7 @@ while True: time.sleep(1)
 """
 
 
+@pytest.mark.slow
 def test_errors_and_show_blame_the_same_replica_when_another_lost_its_connection_earlier(place: Place) -> None:
     (place.folder / "train.py").write_text(LOST_THEN_KILLED)
     run_id = place.ran("python train.py", **GANG)
@@ -265,6 +269,7 @@ def test_errors_and_show_blame_the_same_replica_when_another_lost_its_connection
     assert re.match(r"worker-0 \(rank 1\) failed \d+\.\d s before worker-1, which failed first", head)
 
 
+@pytest.mark.slow
 def test_errors_does_not_count_the_end_of_a_segment(place: Place) -> None:
     run_id = place.ran("echo fine")
     (end_file,) = (place.home / "runs" / run_id).glob("replicas/*/attempt-1/end.json")

@@ -128,6 +128,7 @@ def test_verbs_in_daily_use_import_no_server_and_no_extra(arguments: list[str], 
 # terminals --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_colours_are_for_terminals_only(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.yml", tmp_path / "bad.yml"
     good.write_text(SECTION, encoding="utf-8")

@@ -333,6 +333,7 @@ class TestModels:
             assert "owned" in out
 
 
+@pytest.mark.slow
 def test_a_run_that_logs_a_model_registers_it(place: Place) -> None:
     code = """
 from pathlib import Path

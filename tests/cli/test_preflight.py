@@ -67,6 +67,7 @@ def test_trials_on_slurm_are_refused_as_well(place: Place, path: str) -> None:
     assert_nothing_is_left(place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", ["kubernetes", "kubeflow"])
 @pytest.mark.parametrize("options", [(), ("--detach",)])
 def test_without_a_kubeconfig_a_run_on_kubernetes_is_refused(place: Place, on: str, options: tuple[str, ...]) -> None:
@@ -88,6 +89,7 @@ def test_a_cluster_that_does_not_answer_is_refused_with_the_reason(place: Place,
     assert_nothing_is_left(place)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_answers_takes_the_run(place: Place) -> None:
     with FakeApiServer() as server:
         config = server.kubeconfig(place.folder / "config")

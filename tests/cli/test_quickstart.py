@@ -66,6 +66,7 @@ def test_it_trains_loads_the_page_and_ends_by_itself(finished: tuple[Path, Answe
     assert not (EXAMPLE / "home").exists()
 
 
+@pytest.mark.slow
 def test_every_command_that_it_suggests_works(finished: tuple[Path, Answer]) -> None:
     home, answer = finished
     steps = [line.strip().partition("  #")[0].rstrip() for line in answer.out.partition("Try next:")[2].splitlines()]

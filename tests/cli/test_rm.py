@@ -21,6 +21,7 @@ def test_it_asks_before_and_no_means_no(place: Place) -> None:
     assert place.run_ids() == []
 
 
+@pytest.mark.slow
 def test_json_says_what_was_removed(place: Place) -> None:
     run_id = place.ran("true")
     assert place.call("rm", run_id, "--json").data == {"ok": True, "removed": [run_id]}

@@ -16,6 +16,7 @@ from tests.cli.running import is_silent_about_itself
 GREEDY = {"resources": {"memory": {"requests": 100_000_000}}}  # MiB: what no machine has
 
 
+@pytest.mark.slow
 def test_the_output_streams_by_and_a_table_ends_it(place: Place) -> None:
     answer = place.run("echo hello")
     assert answer.code == 0
@@ -24,6 +25,7 @@ def test_the_output_streams_by_and_a_table_ends_it(place: Place) -> None:
     assert "succeeded: finished" in answer.err
 
 
+@pytest.mark.slow
 def test_every_line_has_the_name_of_its_replica(place: Place) -> None:
     answer = place.run("echo I am rank $RANK", framework="pytorch", environment=THREE)
     assert answer.code == 0
@@ -34,6 +36,7 @@ def test_every_line_has_the_name_of_its_replica(place: Place) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_it_prints_what_following_the_logs_prints(place: Place) -> None:
     answer = place.run("echo Epoch 1; echo I am $RANK", framework="pytorch", environment=THREE)
     run_id = place.call("ps", "--json").data["runs"][0]["id"]
@@ -65,6 +68,7 @@ def test_the_exit_code_is_that_of_the_replica_that_failed_first(place: Place) ->
     assert "failed: worker-1: exit code 7" in answer.err
 
 
+@pytest.mark.slow
 def test_a_command_that_does_not_exist_fails_with_what_the_shell_says(place: Place) -> None:
     answer = place.run("no-such-program-anywhere")
     assert answer.code == 127
@@ -183,6 +187,7 @@ def test_higher_priorities_leave_the_queue_first(place: Place) -> None:
     assert (place.folder / "order").read_text().split() == ["high", "first", "second", "low"]
 
 
+@pytest.mark.slow
 def test_name_tags_description_and_project_are_kept(place: Place) -> None:
     options = ("--name", "mine", "--tags", "a, b,,a", "--description", "why not", "--project", "vision")
     run_id = place.ran("true", *options, tags=["file"], description="of the file")
@@ -281,6 +286,7 @@ def test_all_that_is_kept_is_private(place: Place) -> None:
     assert open_to_others == []
 
 
+@pytest.mark.slow
 def test_two_homes_know_nothing_of_each_other(place: Place, tmp_path: Path) -> None:
     run_id = place.ran("true")
     other = place.call("show", run_id, PHALANX_HOME=str(tmp_path / "other"))
@@ -310,6 +316,7 @@ def test_no_exit_code_is_taken_for_another(place: Place, code: int) -> None:
     assert place.run(f"exit {code}").code == code
 
 
+@pytest.mark.slow
 def test_what_this_machine_does_not_give_is_reported(place: Place) -> None:
     answer = place.run(
         "true",
@@ -325,6 +332,7 @@ def test_what_this_machine_does_not_give_is_reported(place: Place) -> None:
 # many at once --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_call_queues_a_run_for_each_file_and_so_many_of_each(place: Place) -> None:
     for name in ("a.yml", "b.yml"):
         place.file(f"echo {name} $SHARED", name=name)
@@ -341,6 +349,7 @@ def test_one_call_queues_a_run_for_each_file_and_so_many_of_each(place: Place) -
     assert said == ["a.yml both\n"] * 2 + ["b.yml both\n"] * 2
 
 
+@pytest.mark.slow
 def test_many_at_once_are_one_object_each(place: Place) -> None:
     place.file("true")
     answer = place.call("run", "--times", "3", "--json")
@@ -350,6 +359,7 @@ def test_many_at_once_are_one_object_each(place: Place) -> None:
     assert {row["id"] for row in rows} == {run["id"] for run in place.call("ps", "--json").data["runs"]}
 
 
+@pytest.mark.slow
 def test_the_faults_of_all_files_are_reported_and_nothing_is_queued(place: Place) -> None:
     place.file("true", name="good.yml")
     place.file("true", name="bad.yml", environmen={})

@@ -37,6 +37,7 @@ def test_json_has_replicas_statuses_and_the_folder(place: Place) -> None:
     assert data["folder"] == str(place.home / "runs" / run_id)
 
 
+@pytest.mark.slow
 def test_it_names_the_straggler_while_the_run_goes_on(place: Place) -> None:
     (place.folder / "train.py").write_text(UNEVEN)
     run_id = place.queued("python train.py", framework="pytorch", environment=THREE)

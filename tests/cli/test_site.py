@@ -154,6 +154,7 @@ def test_list_says_which_one_is_in_use(cluster: Cluster, monkeypatch: pytest.Mon
     assert "club      -      -             -         -           home" in quick("site", "list").out
 
 
+@pytest.mark.slow
 def test_the_installed_command(cluster: Cluster) -> None:
     assert called("site", "init").code == 0
     assert called("site", "show").out.startswith("lab")

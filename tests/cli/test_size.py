@@ -149,6 +149,7 @@ def test_workers_are_tried_as_well(place: Place) -> None:
     assert any("a step with more workers may be more work" in remark for remark in found["remarks"])
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_trial_and_says_what_is_known(place: Place) -> None:
     file = place.file("touch ready; while :; do echo x; sleep 0.1; done")
     process = place.start("size", "-f", file, "--try", "memory=64Mi,128Mi", "--for", "60s", "--json")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.homes import ALL_CPUS, THREE, Place, place_fixture, wait_for  # noqa: F401 - found by its name
 
 
@@ -15,6 +17,7 @@ def test_it_ends_every_replica_and_says_so(place: Place) -> None:
     assert {replica["cause"] for replica in replicas} == {"stopped"}
 
 
+@pytest.mark.slow
 def test_a_queued_run_never_starts(place: Place) -> None:
     blocker = place.queued("sleep 60", name="a.yml", environment=ALL_CPUS)
     place.until(blocker, "running")
@@ -25,6 +28,7 @@ def test_a_queued_run_never_starts(place: Place) -> None:
     assert not (place.folder / "started").exists()
 
 
+@pytest.mark.slow
 def test_without_waiting_it_only_asks(place: Place) -> None:
     run_id = place.queued('trap "" TERM; touch ready; while :; do sleep 0.1; done')
     wait_for((place.folder / "ready").exists)
@@ -34,6 +38,7 @@ def test_without_waiting_it_only_asks(place: Place) -> None:
     assert answer.out.endswith(" (it will be stopped)\n")
 
 
+@pytest.mark.slow
 def test_it_says_what_it_waits_for(place: Place) -> None:
     run_id = place.queued('trap "" TERM; touch ready; while :; do sleep 0.1; done')
     wait_for((place.folder / "ready").exists)
@@ -43,6 +48,7 @@ def test_it_says_what_it_waits_for(place: Place) -> None:
     assert answer.out == f"{run_id}: stopped: stopped by its user\n"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_over_stays_as_it_is(place: Place) -> None:
     run_id = place.ran("true")
     answer = place.call("stop", run_id)
@@ -50,6 +56,7 @@ def test_a_run_that_is_over_stays_as_it_is(place: Place) -> None:
     assert f"{run_id}: succeeded" in answer.out
 
 
+@pytest.mark.slow
 def test_an_unknown_run_stops_no_one(place: Place) -> None:
     process, run_id = place.begun()
     assert place.call("stop", run_id, "nobody").code == 2

@@ -40,6 +40,7 @@ def test_thousands_of_mutated_files_give_no_internal_error(tmp_path: Path) -> No
     assert f"{FILES:,} files in" in done.stdout
 
 
+@pytest.mark.slow
 def test_some_mutated_files_of_every_sort_give_no_internal_error(tmp_path: Path) -> None:
     done = fuzz("--seed", "2", "--files", "150", "--jobs", "1", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

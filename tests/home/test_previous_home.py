@@ -50,11 +50,13 @@ def output(place: Place, name: str, path: str) -> str:
     return Path(place.home, "runs", run_id, "outputs", path).read_text()
 
 
+@pytest.mark.slow
 def test_every_command_shows_what_it_showed(place: Place, expected: dict[str, Any]) -> None:
     with without_scheduler(place):
         assert list(differences(expected["commands"], views(place))) == []
 
 
+@pytest.mark.slow
 def test_the_database_made_again_from_the_folders_says_the_same(place: Place, expected: dict[str, Any]) -> None:
     assert place.call("doctor", "--json").data["problems"] == []
     rebuilt = place.call("doctor", "--rebuild", "--json").data
@@ -72,6 +74,7 @@ def test_files_of_a_model_are_still_the_ones_that_were_kept(place: Place, tmp_pa
     assert (tmp_path / "model" / "weights.bin").read_bytes() == bytes(range(256)) * 8
 
 
+@pytest.mark.slow
 def test_the_stopped_run_is_resumed_to_its_end(place: Place) -> None:
     answer = place.call("resume", "stopped", "--json", PATH=PATH)
     assert (answer.code, answer.data["status"], answer.data["attempt"]) == (0, "succeeded", 2)
@@ -83,6 +86,7 @@ def test_the_stopped_run_is_resumed_to_its_end(place: Place) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_scheduler_takes_up_what_was_under_way_and_what_was_queued(place: Place) -> None:
     with without_scheduler(place):
         assert (place.status("unobserved"), place.status("queued")) == ("running", "created")

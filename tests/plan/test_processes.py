@@ -148,3 +148,18 @@ def test_who_is_met_before_the_start() -> None:
     assert distributed("tensorflow", n_ps=1).meets == ("master", "worker", "ps")
     assert distributed("mpi").meets == ()
     assert planned("version: 1\nkind: experiment\nrun: {cmd: x}\n").meets == ()
+
+
+def test_more_processes_than_a_plan_can_have_are_an_error_of_the_file() -> None:
+    with pytest.raises(SpecErrors) as caught:
+        planned("""
+            version: 1
+            kind: experiment
+            framework: pytorch
+            environment:
+              replicas: {n_workers: 3, default_worker: {resources: {gpu: 100001}}}
+            run: {cmd: python t.py}
+        """)
+    (error,) = caught.value.errors
+    assert error.message == "with one process per GPU these replicas have more than 100000 processes"
+    assert error.suggestion == "write `processes: 1`, or fewer GPUs"

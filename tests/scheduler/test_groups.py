@@ -155,6 +155,7 @@ def test_a_promotion_that_was_cut_off_is_made_once(works: Works, monkeypatch: py
     assert outputs(works, trial_id(group, promoted["trial"])) == "1 0 1 1\n2 1 3 3\n"
 
 
+@pytest.mark.slow
 def test_a_promotion_that_the_store_does_not_know_is_no_end_of_its_rung(
     works: Works, monkeypatch: pytest.MonkeyPatch
 ) -> None:

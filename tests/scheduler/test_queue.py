@@ -76,6 +76,7 @@ def test_a_turn_does_the_same_work_for_two_hundred_waiting_runs_as_for_twenty(wo
     works.discard_queue()
 
 
+@pytest.mark.slow
 def test_a_start_does_the_same_work_however_many_wait_behind_it(works: Works) -> None:
     works.scheduler.room = Capacity(1.0, 1e6, 0)
     running = works.submit("echo up; sleep 60", **FEW)
@@ -109,6 +110,7 @@ def test_nothing_is_remembered_of_runs_that_are_over(works: Works) -> None:
     assert works.home.asked_to_stop() == []
 
 
+@pytest.mark.slow
 def test_the_order_of_a_long_queue_is_that_of_the_store(works: Works) -> None:
     """A turn sees only the head of the queue; it must be the right one."""
     works.scheduler.room = Capacity(3.0, 1e6, 0)
@@ -121,6 +123,7 @@ def test_the_order_of_a_long_queue_is_that_of_the_store(works: Works) -> None:
     works.discard_queue()
 
 
+@pytest.mark.slow
 def test_many_stops_are_heard_in_one_turn(works: Works) -> None:
     works.scheduler.room = Capacity(0.5, 1e6, 0)
     busy = works.submit("echo up; sleep 60", **FEW)

@@ -86,6 +86,7 @@ def test_the_next_scheduler_settles_what_a_killed_one_left(works: Works) -> None
     assert works.statuses(run_id).count("running") == 1
 
 
+@pytest.mark.slow
 def test_a_scheduler_killed_with_its_agents_leaves_a_run_that_is_lost(works: Works) -> None:
     run_id = works.submit("echo up; sleep 60")
     with serve(works, 30.0) as background:

@@ -154,6 +154,7 @@ def test_stop_waits_for_a_submission_of_this_scheduler(cluster: Cluster) -> None
     assert cluster.engine.cancelled == ["slurm:1"]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_not_submitted_stops_at_once_while_the_engine_hangs(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

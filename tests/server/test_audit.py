@@ -91,6 +91,7 @@ def test_nothing_secret_is_written_down(own_site: Site) -> None:
         assert secret not in written
 
 
+@pytest.mark.slow
 def test_who_tries_without_end_does_not_push_out_what_others_did(own_site: Site) -> None:
     own_site.post("/api/v1/runs", {}, 201)
     for _ in range(200):

@@ -87,6 +87,7 @@ def test_a_server_says_where_it_is_and_ends_in_peace(home: Path, number: int) ->
     assert not (home / "server.json").exists()
 
 
+@pytest.mark.slow
 def test_the_token_is_never_printed(home: Path) -> None:
     command = [COMMAND, "serve", "--port", "0"]
     process = subprocess.Popen(
@@ -130,6 +131,7 @@ def test_a_home_has_one_server(serve: Serve) -> None:
     assert server_url(serve.home) == serve.url
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_reported(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.server.site import Site
 
 SCRIPT = """
@@ -99,6 +101,7 @@ def resumed(site: Site, folder: Path, first: int, last: int, **options: Any) -> 
     )
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_on_the_server(site: Site, tmp_path: Path) -> None:
     """From another machine: it has nothing of the first attempt."""
     one = resumed(site, tmp_path / "one", 0, 5)

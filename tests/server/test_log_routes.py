@@ -66,6 +66,7 @@ def test_lines_of_all_replicas_stand_in_the_order_of_time(site: Site) -> None:
     assert texts(lines(site, "order1", replica="worker-1", limit=2)) == ["rank 2 step 18", "rank 2 step 19"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [3, 100])
 @pytest.mark.parametrize("fold", [0, 1])
 def test_pages_miss_and_repeat_nothing_even_with_wrong_clocks(site: Site, limit: int, fold: int) -> None:

@@ -114,6 +114,7 @@ def test_logged_models_are_searched(own_site: Site) -> None:
     assert own_site.mlflow_answer("POST", "logged-models/search", bad).status_code == 400
 
 
+@pytest.mark.slow
 def test_logged_models_are_searched_by_the_datasets_they_were_measured_on(own_site: Site) -> None:
     run_id = own_site.begin()
     for name, measured in {"a": {"train": 0.9, "test": 0.1}, "b": {"train": 0.5, "test": 0.6}, "c": {"": 1.0}}.items():

@@ -217,6 +217,7 @@ def test_a_batch_is_one_burst_of_up_to_a_thousand(site: Site) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_long_history_comes_in_pages(site: Site) -> None:
     run_id = site.begin()
     for start in range(0, 30_000, 1000):

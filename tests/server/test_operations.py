@@ -122,6 +122,7 @@ def fake_browser(folder: Path) -> Path:
     return script
 
 
+@pytest.mark.slow
 def test_ui_starts_a_server_and_opens_the_page_signed_in(home: Path, tmp_path: Path) -> None:
     shown = in_terminal(home, "ui", "--port", "0", "/queue", BROWSER=str(fake_browser(tmp_path)), SSH_CONNECTION="")
     token = (home / "token").read_text().strip()

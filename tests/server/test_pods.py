@@ -144,6 +144,7 @@ def test_after_a_gap_the_answer_says_how_far_the_file_goes(run: PodRun) -> None:
     assert (run.folder("worker-0") / "spool").read_bytes() == b"12345"
 
 
+@pytest.mark.slow
 def test_many_that_send_the_same_do_not_mix(run: PodRun) -> None:
     content = os.urandom(60_000)
     pieces = [(at, content[at : at + 1000]) for at in range(0, len(content), 1000)]

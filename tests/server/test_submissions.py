@@ -130,6 +130,7 @@ def test_a_group_is_submitted_followed_and_removed_like_a_run(site: Site) -> Non
     assert site.get("/api/v1/runs", q=f"group:{group}")["count"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("on", "said"), [("slurm", "`sbatch` is not on the PATH"), ("kubernetes", "no kubeconfig")])
 def test_what_could_never_start_from_the_servers_machine_is_refused(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: str, said: str

@@ -256,6 +256,7 @@ def test_pipelines_inside_pipelines_that_double_are_refused_quickly() -> None:
     assert_quickly_refused(text, "pipeline", "ops", "nested", "values")
 
 
+@pytest.mark.slow
 def test_many_ops_of_a_large_template_are_quick_or_refused() -> None:
     ops = "".join(f"- {{name: a{n}, template: {{name: t}}}}\n" for n in range(2_000))
     params = "".join(f"    k{n}: 1\n" for n in range(5_000))

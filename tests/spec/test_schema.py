@@ -539,6 +539,7 @@ def test_the_text_of_all_errors_is_one_line_each() -> None:
 # the schema for editors --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_json_schema_is_a_schema() -> None:
     jsonschema.Draft202012Validator.check_schema(json_schema())
     json.dumps(json_schema())

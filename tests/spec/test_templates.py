@@ -365,6 +365,7 @@ def test_a_template_of_many_slow_steps_is_quick_or_refused(template: str) -> Non
     assert result.peak_mib < PEAK_MIB, result
 
 
+@pytest.mark.slow
 def test_a_param_of_many_values_shown_many_times_in_one_list_is_refused() -> None:
     assert_quickly_refused(run_command("{{ [" + ", ".join(["p"] * 4_000) + "] }}", MANY), "")
 

@@ -202,6 +202,7 @@ def test_a_kill_in_the_middle_of_an_upgrade_leaves_the_old_state(address: Addres
         assert store._database.rows("SELECT id, colour FROM runs") == [("a1b2c3", "blue")]
 
 
+@pytest.mark.slow
 def test_many_processes_upgrade_one_database_at_once(address: Address) -> None:
     old_database(address, "0001").close()
     processes = [python(UPGRADE, address) for _ in range(4)]

@@ -110,6 +110,7 @@ def test_nothing_of_the_process_is_patched(place: Place) -> None:
     assert the_run(place)["status"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_it_runs_while_it_runs_and_is_over_when_it_was_killed(place: Place) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", START + "print('up', flush=True)\ntime.sleep(60)"],
@@ -143,6 +144,7 @@ def test_it_can_be_stopped(place: Place) -> None:
     wait_for(lambda: the_run(place)["status"] == "stopped")
 
 
+@pytest.mark.slow
 def test_a_prompt_goes_on_after_a_fault(place: Place) -> None:
     session = "from phalanx import tracking\nrun = tracking.start()\n1/0\nrun.log(loss=0.5)\n"
     subprocess.run(

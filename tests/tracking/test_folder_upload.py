@@ -339,6 +339,7 @@ def test_children_are_sent_along(outbox: Path, post: Post, tmp_path: Path) -> No
     assert (sent.values("child"), sent.values("started")) == ([1.0], [2.0])
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_delays_the_end_little_and_gets_the_run_later(
     place: Place, post: Post, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

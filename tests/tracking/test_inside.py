@@ -225,6 +225,7 @@ def test_a_run_of_the_command_line_is_tracked_from_start_to_end(place: Place) ->
         assert (summary.min, summary.max, summary.count, summary.step) == (0.01, 1.0, 100, 99)
 
 
+@pytest.mark.slow
 def test_a_run_of_three_replicas(place: Place) -> None:
     (place.folder / "train.py").write_text(
         "from phalanx import tracking\nrun = tracking.start()\nrun.log(rank=run.rank, step=1)\nrun.params(lr=0.1)"

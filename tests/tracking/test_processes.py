@@ -92,6 +92,7 @@ def test_threads_with_many_new_names(run: TrackedRun, replica: Replica) -> None:
     assert len(points) == 500 + 2000
 
 
+@pytest.mark.slow
 def test_a_finish_amid_the_calls_of_threads(home: Path) -> None:
     """Nothing is written into files that others opened meanwhile."""
     for _ in range(10):

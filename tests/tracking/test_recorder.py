@@ -135,6 +135,7 @@ def test_what_holds_no_params_is_said(run: TrackedRun, replica: Replica, nothing
     assert "has no params" in next(iter(run.dropped))
 
 
+@pytest.mark.slow
 def test_100_mb_of_params_are_bounded_and_said(
     run: TrackedRun, replica: Replica, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_run_that_was_killed_can_be_resumed(place: Place) -> None:
     assert (row["status"], row["attempt"], row["summary"]["loss"]) == ("succeeded", 2, 507.0)
 
 
+@pytest.mark.slow
 def test_what_an_attempt_recorded_before_anyone_looked_is_kept(place: Place) -> None:
     train(place, 0, 2, "kill", tags=["first"], description="old")
     train(place, 2, 3, tags=["second"])

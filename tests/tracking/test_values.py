@@ -272,6 +272,7 @@ def test_what_holds_itself_comes_to_an_end(run: TrackedRun, replica: Replica) ->
     assert run.dropped["other reasons"] == 36 - 20
 
 
+@pytest.mark.slow
 def test_what_has_no_end_is_said(run: TrackedRun, replica: Replica) -> None:
     bush: dict[str, Any] = {"leaf": 1.0}
     for _ in range(20):

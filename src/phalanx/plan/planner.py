@@ -14,6 +14,7 @@ from phalanx.plan.framework_checks import replicas_fault, wired_as
 from phalanx.plan.frameworks import Framework, ProcessGroup, Wiring
 from phalanx.plan.model import Member, Plan, Replica
 from phalanx.spec.model import (
+    MOST_REPLICAS,
     RESOURCE_NAMES,
     Amount,
     Kind,
@@ -156,6 +157,12 @@ def _members(spec: Spec, roles: Mapping[str, int], framework: Framework | None, 
         for index in range(count):
             gpus = _gpus(_asked(spec, replicas, role, listed[index])) if index in listed else usual
             size = 1 if one_each or role not in ("master", "worker") else replicas.processes or max(1, gpus)
+            if size > 1 and rank + size > MOST_REPLICAS:
+                message = f"with one process per GPU these replicas have more than {MOST_REPLICAS} processes"
+                where = "environment.replicas"
+                raise SpecErrors(
+                    [SpecError(_place(spec, where), where, message, "write `processes: 1`, or fewer GPUs")]
+                )
             for local in range(size):
                 yield Member(role, index, rank, node, local, size, gpus)
                 rank += 1

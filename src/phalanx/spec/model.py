@@ -71,6 +71,7 @@ class Resources(NamedTuple):
 
 
 RESOURCE_NAMES = ("cpu", "memory", "gpu", "tpu")
+MOST_REPLICAS = 100_000  # also of the processes of all of them
 
 
 class ReplicaSettings(NamedTuple):

@@ -11,6 +11,7 @@ from phalanx.spec import backend_sections, quantities
 from phalanx.spec.cluster_fields import KUBERNETES, PYTHON, SLURM
 from phalanx.spec.model import (
     EMPTY,
+    MOST_REPLICAS,
     RESOURCE_NAMES,
     Amount,
     Build,
@@ -58,7 +59,6 @@ INPUT_TYPES = (
     "path", "gcs_path", "s3_path", "azure_path", "metric", "metadata",
 )  # fmt: skip
 RUN_BACKENDS = ("native", "local", "slurm", "kubernetes", "kubeflow", "mpi", "other")
-MOST_REPLICAS = 100_000
 DISTRIBUTED_KINDS = (Kind.EXPERIMENT, Kind.GROUP)
 
 

@@ -264,6 +264,7 @@ def test_without_shared_memory_the_command_runs(tmp_path: Path, shell: list[str]
     assert err.count("\n") == 1, "nothing but that there is no Python"
 
 
+@pytest.mark.slow
 def test_a_container_that_is_restarted_runs_nothing_and_waits_to_be_removed(tmp_path: Path, shell: list[str]) -> None:
     image = Image(tmp_path, shell)
     image.program("train", "echo ran")

@@ -272,6 +272,7 @@ def test_who_prepares_hears_that_it_shall_end(tmp_path: Path) -> None:
         assert here.left() == []
 
 
+@pytest.mark.slow
 def test_whenever_a_container_is_asked_to_end_none_of_its_processes_stays(tmp_path: Path) -> None:
     """At every moment at which its shell acts on signals. What becomes of the agent's, `test_train_job` knows."""
     for number in count(1):

@@ -53,6 +53,7 @@ def test_a_run_goes_from_start_to_end_with_its_log_and_statuses(place: ShellPlac
     assert handle == f"shell:{run_id}.1"
 
 
+@pytest.mark.slow
 def test_several_replicas_find_each_other(place: ShellPlace) -> None:
     command = 'echo "$RANK of $WORLD_SIZE at $MASTER_ADDR"'
     answer = place.run(command, "--on", "shell", framework="pytorch", environment={"replicas": {"n_workers": 1}})
@@ -61,6 +62,7 @@ def test_several_replicas_find_each_other(place: ShellPlace) -> None:
     assert "1 of 2 at 127.0.0.1" in answer.out
 
 
+@pytest.mark.slow
 def test_a_failed_command_fails_the_run(place: ShellPlace) -> None:
     answer = place.run("echo broken >&2; exit 3", "--on", "shell")
     assert answer.code == 3
@@ -68,6 +70,7 @@ def test_a_failed_command_fails_the_run(place: ShellPlace) -> None:
     assert "code 3" in place.call("show", run_id, "--json").data["reason"]
 
 
+@pytest.mark.slow
 def test_a_run_is_stopped(place: ShellPlace) -> None:
     run_id = place.queued("touch ready; sleep 600", "--on", "shell")
     wait_for((place.folder / "ready").exists)
@@ -76,6 +79,7 @@ def test_a_run_is_stopped(place: ShellPlace) -> None:
     wait_for((place.home / "shell" / f"{run_id}.1.pid.code").exists)
 
 
+@pytest.mark.slow
 def test_check_says_what_the_backend_refuses(place: ShellPlace) -> None:
     file = place.file("true", backend="shell", environment=NICE)
     fine = place.call("check", "-f", file, "--on", "shell")
@@ -126,6 +130,7 @@ def test_doctor_looks_at_the_backend(place: ShellPlace, tmp_path: Path) -> None:
     assert answer.data["problems"] == ["`nice` is not on the PATH: install it"]
 
 
+@pytest.mark.slow
 def test_a_backend_that_cannot_be_loaded_is_reported(place: ShellPlace) -> None:
     install(place.folder.parent / "site", module="import there_is_no_such_module\n", name="broken")
     said = "the backend `broken` (phalanx_broken:BACKEND) cannot be loaded: No module named 'there_is_no_such_module'"

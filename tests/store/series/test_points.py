@@ -200,6 +200,7 @@ def test_the_reserved_byte_of_a_head_is_free(tmp_path: Path) -> None:
     assert len(decoded(tmp_path / "a.points")["loss"]) == 1
 
 
+@pytest.mark.slow
 def test_a_large_hole_is_passed_over_without_reading_it_again_and_again(tmp_path: Path) -> None:
     before, after = points_record(0, START, (0, 1.0)), points_record(1, START, (0, 2.0))
     hole = bytes(20 << 20)  # larger than any record can be
