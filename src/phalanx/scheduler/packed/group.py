@@ -166,7 +166,7 @@ class PackedGroup(ActiveGroup):
     def _pause_after(self, allocation: Run) -> None:
         """Pause instead of submitting another job, if that would fail again, or if a user cancelled the last one."""
         known: dict[str, Any] = self.store.facts(self.id).get(JOBS) or {}
-        if known.get("attempt") != allocation.attempt or known.get("is_counted"):
+        if known.get("is_counted", True):
             return
         failed = int(known.get("failed", 0)) + 1 if known.get("seq") == self.state.seq else 0
         self.store.put_fact(self.id, JOBS, {**known, "failed": failed, "is_counted": True})
@@ -180,8 +180,7 @@ class PackedGroup(ActiveGroup):
 
     def _submit_job(self, group: Run, allocation: Run | None) -> None:
         known: dict[str, Any] = self.store.facts(self.id).get(JOBS) or {}
-        attempt = 1 if allocation is None else allocation.attempt + 1
-        self.store.put_fact(self.id, JOBS, {**known, "attempt": attempt, "seq": self.state.seq, "is_counted": False})
+        self.store.put_fact(self.id, JOBS, {**known, "seq": self.state.seq, "is_counted": False})
         self.is_owner = False
         if allocation is None:
             self.factory.create(self.store, self.factory.allocation())
