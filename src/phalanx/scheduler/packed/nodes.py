@@ -69,7 +69,7 @@ class NodeService:
         self.environment = trial_environment(os.environ)
         self.gpus = this_machine()[1]
         self.is_over = False
-        self.listener = socket.create_server(("", address[1]), reuse_port=False, backlog=4)
+        self.listener = socket.create_server(address, backlog=4)  # only at the address that the scheduler uses
 
     def serve(self) -> None:
         while not self.is_over:
