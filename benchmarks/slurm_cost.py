@@ -252,7 +252,7 @@ def packing(folder: Path, cluster: Cluster) -> None:
         file.write_text(json.dumps({"version": 1, "kind": "group", "hptuning": tuning, "run": {"cmd": "true"}}))
         variables = {**os.environ, "PHALANX_HOME": str(folder / trials)}
         command = [*PHALANX, "run", "--json", "--on", "slurm", "-f", str(file)]
-        done = subprocess.run(command, check=True, env=variables, capture_output=True, cwd=folder)
+        done = subprocess.run(command, check=True, env=variables, stdout=subprocess.PIPE, cwd=folder)
         group = json.loads(done.stdout)["id"]
         records = GroupFolder(Home(folder / trials).run(group).path).records()
         ends = [record["at"] for record in records if record["what"] == "reported"]

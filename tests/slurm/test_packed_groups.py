@@ -134,3 +134,16 @@ def test_a_cancelled_job_pauses_its_group_which_goes_on_when_resumed(place: Slur
     assert place.until(group, "succeeded", "failed", "stopped") == "succeeded"
     assert {see(place, trial_id(group, number))["status"] for number in range(3)} == {"succeeded"}
     assert len(records(place, group, "reported")) == 3
+
+
+def test_a_packed_group_goes_on_without_a_node_that_was_lost(place: SlurmPlace) -> None:
+    command = "until [ -e go ]; do sleep 0.1; done"
+    group = packed(place, command, {"matrix": {"x": {"values": [1, 2, 3]}}, "concurrency": 2}, nodes=2)
+    wait_for(lambda: place.call("ps", "-q", f"group:{group}, status:running", "--json").data["runs"][1:], 120.0)
+    facts = json.loads((folder(place, allocation_id(group)) / "job" / "attempt-1.json").read_text())
+    place.cluster.power_cut(facts["node"]["master-1"])
+    wait_for((folder(place, allocation_id(group)) / "job" / "attempt-2.json").exists, 240.0)
+    (place.folder / "go").touch()
+    assert place.until(group, "succeeded", "failed", "stopped", "warning", patience_s=180.0) == "succeeded"
+    assert sorted(record["trial"] for record in records(place, group, "reported")) == [0, 1, 2]
+    assert {see(place, trial_id(group, number))["status"] for number in range(3)} == {"succeeded"}

@@ -6,6 +6,7 @@ or another.
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 
 from phalanx.backends.contract import Backend
@@ -15,6 +16,11 @@ GROUP = "phalanx.backends"
 
 
 def names() -> tuple[str, ...]:
+    return _names(tuple(sys.path))
+
+
+@cache  # a lookup reads the metadata of every installed package
+def _names(path: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001 - where packages are looked for
     from importlib.metadata import entry_points
 
     return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
