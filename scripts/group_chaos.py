@@ -62,6 +62,22 @@ SEARCHES: dict[str, dict[str, Any]] = {
         },
         "run": {"cmd": f'{sys.executable} -c "{LOG}"'},
     },
+    "repeats": {
+        "hptuning": {
+            "concurrency": 3,
+            "seed": 5,
+            "repeat": 2,
+            "matrix": {"x": {"uniform": "0:1"}},
+            "asha": {
+                "n_experiments": 3,
+                "max_iter": 3,
+                "eta": 3,
+                "resource": {"name": "e", "type": "int"},
+                "metric": {"name": "loss", "optimization": "minimize"},
+            },
+        },
+        "run": {"cmd": f'sleep 0.{{{{ seed }}}}; {sys.executable} -c "{LOG}"'},
+    },
 }
 
 
@@ -122,7 +138,7 @@ def play(home: Home, group_id: str, chance: random.Random | None) -> int:
         kills += 1
 
 
-def result(home: Home, group_id: str) -> tuple[dict[int, TrialResult], str]:
+def result(home: Home, group_id: str) -> tuple[dict[tuple[int, int], TrialResult], str]:
     """The trials of a group that has ended, and its status. Raises Violation."""
     records = GroupFolder(home.run(group_id).path).records()
     made = [record["trial"] for record in records if record["what"] == "create"]
@@ -132,10 +148,11 @@ def result(home: Home, group_id: str) -> tuple[dict[int, TrialResult], str]:
         group = store.find(group_id)
         runs: dict[str, Run] = {run.id: run for run in store.runs(f"group:{group_id}", limit=None)}
         faults = store.check()
-    ids = {trial_id(group_id, number): number for number in made}
+    repeats = max((record["repeat"] + 1 for record in records if record["what"] == "repeated"), default=1)
+    ids = {trial_id(group_id, number, repeat): (number, repeat) for number in made for repeat in range(repeats)}
     if set(runs) != set(ids) or set(home.run_ids()) != {*ids, group_id} or faults:
         raise Violation(f"runs {sorted(runs)}, folders {sorted(home.run_ids())}, trials {ids}; {faults}")
-    retried = Counter(record["trial"] for record in records if record["what"] == "retried")
+    retried = Counter((record["trial"], record["repeat"]) for record in records if record["what"] == "retried")
     trials = {
         ids[run.id]: TrialResult(str(sorted(run.params.items())), run.attempt - retried[ids[run.id]], run.status)
         for run in runs.values()

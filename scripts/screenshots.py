@@ -2,7 +2,7 @@
 
     screenshots.py [--into FOLDER] [--theme dark]
 
-The sweep is written with the tracking format and past times; the distributed run is a real one, which fails.
+The sweep is written with the tracking format and past times; the distributed run, which fails, and the search are real.
 """
 
 from __future__ import annotations
@@ -54,6 +54,18 @@ for step in range(400):
     if here == "worker-6" and step == 180:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 """
+SEARCH = """
+import math, random, sys
+from phalanx import tracking
+
+rate, dropout, optimizer, epochs = float(sys.argv[1]), float(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+if optimizer == "sgd" and rate > 0.2:
+    sys.exit(1)
+chance = random.Random(f"{rate} {dropout}")
+best = 0.3 + 0.12 * abs(math.log(rate) + 5) + (0.15 if optimizer == "sgd" else 0) + abs(dropout - 0.1) / 4
+for epoch in range(epochs):
+    tracking.log({"val/loss": best + 1.5 * math.exp(-(epoch + 1) / 4) + chance.gauss(0, 0.02)}, step=epoch)
+"""
 
 
 def main() -> None:
@@ -67,9 +79,11 @@ def main() -> None:
         sweep = fill(base / "home")
         with serving(base) as (url, token):
             failed, running = start_runs(base)
+            group = run_search(base)
             pages = {
                 "runs": (f"/runs?columns={COLUMNS}", seen_runs),
                 "run": (f"/runs/{failed}", seen_run),
+                "group": (f"/runs/{group}", seen_group),
                 "compare": (f"/compare?{'&'.join(f'run={run}' for run in sweep)}&by=lr&smooth=0.3", seen_compare),
             }
             take(url, token, pages, chosen.into, chosen.theme)
@@ -141,6 +155,26 @@ def start_runs(base: Path) -> tuple[str, str]:
     return failed, running.strip()
 
 
+def run_search(base: Path) -> str:
+    """A real search that has ended."""
+    (base / "work" / "search.py").write_text(SEARCH)
+    matrix = {"lr": {"loguniform": "-9:-1"}, "dropout": {"uniform": "0:0.5"}, "optimizer": {"values": ["adamw", "sgd"]}}
+    metric = {"name": "val/loss", "optimization": "minimize"}
+    resource = {"name": "epochs", "type": "int"}
+    asha = {"n_experiments": 60, "max_iter": 27, "eta": 3, "resource": resource, "metric": metric}
+    given = " ".join(f"{{{{ {name} }}}}" for name in (*matrix, "epochs"))
+    file = {
+        "version": 1,
+        "kind": "group",
+        "hptuning": {"concurrency": 4, "seed": 7, "matrix": matrix, "asha": asha},
+        "environment": {"resources": {"cpu": {"requests": 0.1}}},
+        "run": {"cmd": f"{sys.executable} search.py {given}"},
+    }
+    (base / "work" / "search.yml").write_text(json.dumps(file))
+    told = call(base, "run", "-f", "search.yml", "--name", "resnet50-search", "--project", "imagenet", "--json")
+    return str(json.loads(told)["id"])
+
+
 # The server and the browser ------------------------------------------------------------------------------------------
 
 
@@ -199,6 +233,11 @@ def seen_runs(page: Page) -> None:
 def seen_run(page: Page) -> None:
     expect(page.get_by_role("region", name="First failure")).to_be_visible()
     expect(page.get_by_role("region", name="Metrics")).to_contain_text("loss")
+
+
+def seen_group(page: Page) -> None:
+    expect(page.get_by_role("region", name="Importance")).to_contain_text("of 60 trials")
+    page.set_viewport_size({"width": WIDTH, "height": 1060})
 
 
 def seen_compare(page: Page) -> None:

@@ -15,6 +15,7 @@ from phalanx import plan
 from phalanx.cli.render.search_cost import cost_lines
 from phalanx.spec import load
 from phalanx.spec.groups import first_suggestion
+from phalanx.submission.earlier_times import EarlierTimes
 from tests.cli.homes import Place, place_fixture, wait_for  # noqa: F401 - found by its name
 
 LOG = f"{sys.executable} -c 'from phalanx import tracking; tracking.log(loss={{{{ x }}}})'"
@@ -42,11 +43,22 @@ def test_a_group_is_followed_to_its_best_trial(place: Place) -> None:
     compared = place.call("compare", "probe", "--json").data
     assert compared["runs"][0]["id"] == best["run"]
     assert "has no logs" in place.call("logs", "probe").err
+    assert (
+        place.call("export", "probe", "--format", "optuna", "-o", "study.log").out == "1 group, 3 trials: study.log\n"
+    )
+    seen = place.call("import", "study.log", "--dry-run", "--json").data
+    assert [(run["name"], run["project"]) for run in seen["runs"]] == [(f"probe-{n}", "probe") for n in range(3)]
+    assert "already exists" in place.call("export", "probe", "--format", "optuna", "-o", "study.log").err
     before = place.call("group", "show", "probe").out
     assert place.call("doctor", "--rebuild").code == 0
     assert place.call("group", "show", "probe").out == before
+    planned = place.call("plan", "-f", "polyaxonfile.yml", "--json").data["search"]
+    assert (planned["cost"]["runs"], planned["hours"]["by"], planned["hours"]["earlier_runs"]) == (3, "history", 3)
+    assert 0 < planned["hours"]["wall_hours"] == planned["hours"]["seconds_per_unit"] / 3600
+    assert planned["hours"]["core_hours"] == pytest.approx(3 * 0.01 * planned["hours"]["wall_hours"])
     assert place.call("rm", "-y", "probe").code == 0
     assert place.run_ids() == []
+    assert place.call("plan", "-f", "polyaxonfile.yml", "--json").data["search"]["hours"] is None
 
 
 @pytest.mark.slow
@@ -154,8 +166,46 @@ def test_plan_shows_the_rungs_and_the_number_of_runs(place: Place) -> None:
         "  bracket 0: 81 @ 1, 27 @ 3, 9 @ 9, 3 @ 27, 1 @ 81",
         "  bracket 1: 34 @ 3, 11 @ 9, 3 @ 27, 1 @ 81",
     ]
-    cost = place.call("plan", "-f", "hyperband.yml", "--json").data["search"]["cost"]
+    content["environment"] = {"timeout": "1h"}
+    (place.folder / "hyperband.yml").write_text(json.dumps(content))
+    search = place.call("plan", "-f", "hyperband.yml", "--json").data["search"]
+    cost, hours = search["cost"], search["hours"]
     assert (cost["runs"], cost["attempts"], cost["units"]) == (143, 206, 1581)
+    assert (hours["by"], hours["core_hours"]) == ("limit", 206)
+    assert 206 / 9 <= hours["wall_hours"] < 206 / 9 * 1.5
+
+
+HOURS = """version: 1
+kind: group
+hptuning: {{concurrency: 4, repeat: 2, matrix: {{x: {{values: [1, 2, 3]}}}}}}
+environment: {{{limit}resources: {{cpu: {{requests: 8}}, gpu: {{requests: 2}}}}}}
+run: {{cmd: x}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "earlier", "line"),
+    [
+        (
+            "",
+            None,
+            "hours: not known; they follow from an earlier run of this command (run one trial), or at most from",
+        ),
+        ("timeout: 3h, ", None, "at most 144 core-hours, 36 GPU-hours, 6.0 h at this concurrency: by the time limit"),
+        (
+            "timeout: 3h, ",
+            EarlierTimes(2, 7200.0, 2.0),
+            "about 48 core-hours, 12 GPU-hours, 2.0 h at this concurrency: 60 min each in 2 earlier runs",
+        ),
+    ],
+)
+def test_a_plan_tells_the_hours_by_earlier_runs_or_by_the_limit(
+    limit: str, earlier: EarlierTimes | None, line: str
+) -> None:
+    loaded = load([("search.yml", HOURS.format(limit=limit).encode())])
+    lines = [*cost_lines(loaded, plan.make(first_suggestion(loaded), "r-1", "p"), earlier)]
+    assert lines[:2] == ["6 runs, 2 of each point, 4 at a time", "each run: 8 cores and 2 GPUs"]
+    assert lines[2].startswith(line)
 
 
 def test_a_run_is_no_group(place: Place) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -300,6 +301,27 @@ def test_a_detached_run_is_followed_stopped_and_removed(laptop: Laptop) -> None:
 
 
 @pytest.mark.slow
+def test_a_group_is_followed_and_changed(laptop: Laptop) -> None:
+    tuning = {"matrix": {"x": {"values": [3, 1, 2]}}, "metric": {"name": "loss", "optimization": "minimize"}}
+    small = {"resources": {"cpu": {"requests": 0.01}}}
+    log = f"{sys.executable} -c 'from phalanx import tracking; tracking.log(loss={{{{ x }}}})'"
+    file = laptop.file(f"test {{{{ x }}}} = 3 || sleep 60; {log}", kind="group", hptuning=tuning, environment=small)
+    group = laptop.call("run", "-f", file, "-d", "--json").data["id"]
+    wait_for(lambda: laptop.quick("group", "best", group, "--json").data["trials"])
+    assert laptop.quick("group", "pause", group, "--json").data["status"] == "warning"
+    assert laptop.quick("group", "set", group, "concurrency=2").code == 0
+    assert laptop.quick("group", "add", group, "x=9").code == 0
+    assert "not in the matrix" in laptop.quick("group", "add", group, "y=9").err
+    shown = laptop.quick("group", "show", group)
+    assert "grid_search, 2 at a time" in shown.out
+    assert "best         trial 0, run " in shown.out
+    assert laptop.quick("group", "stop", group, "--pending").code == 0
+    assert laptop.quick("group", "stop", group, "--json").data["status"] == "stopped"
+    rows = laptop.quick("group", "trials", group, "-s", "value", "--json").data["trials"]
+    assert [(row["trial"], row["state"]) for row in rows] == [(0, "reported"), (1, "stopped")]
+    assert "x=3" in laptop.quick("group", "trials", group).out
+
+
 def test_many_runs_are_queued_by_one_call(laptop: Laptop) -> None:
     for name in ("a", "b"):
         content = {"version": 1, "kind": "experiment", "name": f"many-{name}", "run": {"cmd": "true"}}

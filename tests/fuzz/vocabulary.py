@@ -11,6 +11,7 @@ _WORDS = (
     "qloguniform normal qnormal lognormal qlognormal pvalues concurrency seed random_search grid_search hyperband bo "
     "asha tpe cmaes pbt max_iter min_iter interval population sigma quantile resample_probability percent "
     "n_experiments n_initial_trials n_iterations max_iterations eta resource resume metric optimization "
+    "repeat budget core_hours gpu_hours until warm_start reuse max_failed ranks "
     "utility_function acquisition_function kappa eps gaussian_process kernel length_scale early_stopping value policy "
     "ops templates template dependencies trigger schedule execute_at interval_seconds depends_on_past max_retries "
     "retry_delay timeout concurrency dag event action hub url path replicas n_workers n_ps worker ps master "

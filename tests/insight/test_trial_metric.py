@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.insight.trial_metric import TrialMeasure, value_of
+from phalanx.insight.trial_metric import TrialMeasure, interval_of, value_of
 from phalanx.spool import PointWriter
 from phalanx.store.series.run_series import RunSeries
 
@@ -52,3 +52,10 @@ def test_a_rank_without_a_number_makes_the_value_no_number(folder: Path) -> None
     found = value_of(folder, RunSeries(folder).summaries(), TrialMeasure("loss", ranks="mean"))
     assert found is not None
     assert math.isnan(found)
+
+
+def test_the_interval_of_a_mean_is_that_of_students_t() -> None:
+    assert interval_of([1.0, 2.0, 3.0]) == pytest.approx((-0.4843, 4.4843), abs=1e-4)
+    assert interval_of([float(number) for number in range(100)]) == pytest.approx((43.743, 55.257), abs=1e-3)
+    assert interval_of([1.0]) is None
+    assert interval_of([1.0, float("nan")]) is None

@@ -374,7 +374,7 @@ def test_a_scheduler_that_is_killed_between_any_two_steps_loses_and_doubles_noth
 
 def test_a_run_is_found_again_after_a_long_absence(place: KubernetesPlace) -> None:
     """It ended while nobody looked, and its pods are still there to tell how."""
-    pause = f"sleep {5 * SLOWER}"
+    pause = f"sleep {15 * SLOWER}"  # both are at work when the scheduler is killed, also on a busy machine
     good, bad = place.submitted(f"{pause}; echo good"), place.submitted(f"{pause}; echo bad; exit 9")
     place.at_work(good, bad)
     place.kill_schedulers()

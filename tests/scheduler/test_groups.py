@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from phalanx.backends.contract import ENDED, RUNNING
 from phalanx.errors import StoreError
 from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
 from phalanx.scheduler import groups
+from phalanx.scheduler.group_report import GroupReport
 from phalanx.store import Run, StatusChange
+from phalanx.submission.model import CodeSource
 from phalanx.submission.removal import remove
 from phalanx.submission.resume import request_resume
 from phalanx.submission.submit import submit
@@ -24,6 +27,7 @@ from tests.submission.samples import submission_of
 
 X3 = {"matrix": {"x": {"values": [1, 2, 3]}}}
 LOG_X = f"{sys.executable} -c 'from phalanx import tracking; tracking.log(loss={{{{ x }}}})'"
+SEED = f"{sys.executable} -c 'from phalanx import tracking; tracking.log(loss={{{{ x }}}} + {{{{ seed }}}})'"
 LOSS = {"metric": {"name": "loss", "optimization": "minimize"}}
 
 
@@ -249,6 +253,23 @@ def test_a_stopped_group_resumes_what_was_stopped_and_goes_on(works: Works) -> N
     assert [one.attempt for one in trials(works, group)] == [2, 1, 1]
 
 
+@pytest.mark.slow
+def test_a_resumed_group_runs_no_more_of_its_failed_trials_at_a_time_than_its_concurrency(works: Works) -> None:
+    group = begin(works, "test -e mended", {**X3, "concurrency": 1})
+    works.turn_until(lambda: works.run(group).status == "warning")
+    (works.folder / "mended").touch()
+    request_resume(works.home, works.run(group), os.environ)
+    most = 0
+
+    def is_over() -> bool:
+        nonlocal most
+        most = max(most, sum(not one.is_done for one in trials(works, group)))
+        return works.run(group).status == "succeeded"
+
+    works.turn_until(is_over)
+    assert (most, [one.attempt for one in trials(works, group)]) == (1, [2, 2, 2])
+
+
 def test_a_finished_group_is_extended_to_a_total_and_takes_points_of_users(works: Works) -> None:
     tuning = {"matrix": {"x": {"values": [1, 2, 3, 4]}}, "grid_search": {"n_experiments": 2}}
     group = begin(works, "echo {{ x }}", tuning)
@@ -320,6 +341,15 @@ def test_the_next_scheduler_finds_everything_in_the_folders(works: Works) -> Non
     assert [record["what"] for record in records(works, group)].count("create") == 3
 
 
+@pytest.mark.slow
+def test_the_next_scheduler_finds_the_repeats_in_the_folders(works: Works) -> None:
+    group = begin(works, SEED, {"matrix": {"x": {"values": [1, 2]}}, "concurrency": 3, "repeat": 2, **LOSS})
+    while not works.run(group).is_done:
+        works.new_scheduler().run_pass()
+    assert [record["value"] for record in records(works, group, "reported")] == [1.5, 2.5]
+    assert len(trials(works, group)) == len(records(works, group, "repeated")) == 4
+
+
 def test_trials_are_jobs_of_an_engine_and_a_rung_is_a_new_job(cluster: Cluster) -> None:
     works = cluster.works
     content = {
@@ -350,3 +380,101 @@ def test_trials_are_jobs_of_an_engine_and_a_rung_is_a_new_job(cluster: Cluster) 
     assert script.stat().st_mode & 0o777 == 0o700
     assert "--epochs=3" in plan.read_text()
     assert cluster.engine.submissions == 6
+
+
+def test_every_point_is_repeated_with_other_seeds_and_ranked_by_the_mean(works: Works) -> None:
+    seen = 'echo "$PHALANX_TRIAL_SEED {{ seed }}" > $PHALANX_OUTPUTS/seen; '
+    group = begin(works, seen + SEED, {**X3, "concurrency": 4, "repeat": 3, **LOSS})
+    most = 0
+
+    def is_over() -> bool:
+        nonlocal most
+        most = max(most, sum(not one.is_done for one in trials(works, group)))
+        return works.run(group).is_done
+
+    works.turn_until(is_over)
+    assert most == 4  # runs, not points
+    assert len(trials(works, group)) == 9
+    for number in range(3):
+        runs = [trial_id(group, number, repeat) for repeat in range(3)]
+        assert [outputs(works, run) for run in runs] == ["0 0\n", "1 1\n", "2 2\n"]
+        assert [works.run(run).params["seed"] for run in runs] == [0, 1, 2]
+    assert [record["value"] for record in records(works, group, "reported")] == [2.0, 3.0, 4.0]
+    best = GroupReport(works.home, works.store, works.run(group)).ranked()[0]
+    assert (best["trial"], best["value"], best["runs"][1]) == (0, 2.0, trial_id(group, 0, 1))
+    assert best["interval"] == pytest.approx((2 - 4.303 / 3**0.5, 2 + 4.303 / 3**0.5))
+
+
+@pytest.mark.slow
+def test_all_repeats_of_a_point_go_on_to_the_next_rung(works: Works) -> None:
+    group = begin(works, SEEN + SEED, {**HYPERBAND, "repeat": 2})
+    assert works.settle(group).status == "succeeded"
+    (promoted,) = records(works, group, "promote")
+    runs = [trial_id(group, promoted["trial"], repeat) for repeat in range(2)]
+    assert [outputs(works, run) for run in runs] == ["1 0 1 1\n2 1 3 3\n"] * 2
+    assert len(trials(works, group)) == 10
+    assert all(record["value"] > 0.5 for record in records(works, group, "reported"))
+
+
+@pytest.mark.slow
+def test_a_point_counts_with_the_repeats_that_reported_and_fails_if_all_fail(works: Works) -> None:
+    fails = f"test {{{{ x }}}}{{{{ seed }}}} != 10 && test {{{{ x }}}} != 2 && {SEED}"
+    group = begin(works, fails, {**X3, "concurrency": 6, "repeat": 2, **LOSS})
+    assert works.settle(group).status == "succeeded"
+    assert [(one["trial"], one["value"]) for one in records(works, group, "reported")] == [(0, 2.0), (2, 3.5)]
+    assert [one["trial"] for one in records(works, group, "failed")] == [1]
+
+
+@pytest.mark.slow
+def test_a_stopped_group_runs_only_the_repeats_again_that_have_no_result(works: Works, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    waits = f"test {{{{ seed }}}} = 0 || test -e {go} || sleep 60; {SEED}"
+    group = begin(works, waits, {"matrix": {"x": {"values": [1]}}, "concurrency": 2, "repeat": 2, **LOSS})
+    works.turn_until(lambda: len(records(works, group, "repeated")) == 1)
+    works.run_folder(group).ask_to_stop("enough")
+    assert works.settle(group).status == "stopped"
+    assert [one["value"] for one in records(works, group, "stopped")] == [1.0]
+    go.touch()
+    request_resume(works.home, works.run(group), os.environ)
+    works.turn_until(lambda: works.run(group).status == "succeeded")
+    assert [(one.attempt, one.status) for one in map(works.run, [trial_id(group, 0), trial_id(group, 0, 1)])] == [
+        (1, "succeeded"),
+        (2, "succeeded"),
+    ]
+    assert [one["value"] for one in records(works, group, "reported")] == [1.5]
+
+
+@pytest.mark.slow
+def test_trials_of_a_copy_of_the_code_work_in_folders_of_their_own(works: Works) -> None:
+    """At the same time in one folder, none of them could own `model.pt`."""
+    (works.folder / "weights").write_text("x")
+    command = "echo {{ x }} >> model.pt; cat weights model.pt > $PHALANX_OUTPUTS/seen; " + LOG_X
+    hyperband = {**HYPERBAND, "hyperband": {**HYPERBAND["hyperband"], "resume": False}, "matrix": X3["matrix"]}
+    content = {"version": 1, "kind": "group", "hptuning": hyperband, "run": {"cmd": command}}
+    sent = submission_of(content, folder=works.folder, environment=os.environ)
+    group = submit(works.home, works.store, replace(sent, code=CodeSource(works.folder, is_snapshot=True))).id
+    assert works.settle(group).status == "succeeded"
+    for run in trials(works, group):
+        assert outputs(works, run.id) == f"x{run.params['x']}\n"  # also that of the second attempt
+        assert (works.run_folder(run.id).path / "outputs" / "model.pt").exists()
+    assert [one.attempt for one in trials(works, group)].count(2) == 1
+    assert not (works.folder / "model.pt").exists()
+    assert not (works.run_folder(group).path / "code" / "model.pt").exists()
+
+
+POLYAXON = """
+from polyaxon_client.tracking import Experiment, Group
+experiment = Experiment()
+assert experiment.group_id == Group().group_id == os.environ["PHALANX_GROUP_ID"]
+assert experiment.get_experiment_info()["experiment_group_name"] == "default." + experiment.group_id
+experiment.log_metrics(loss=experiment.get_params()["x"])
+"""
+
+
+@pytest.mark.slow
+def test_a_script_of_polyaxon_finds_its_group_and_reports_to_it(works: Works) -> None:
+    (works.folder / "train.py").write_text(f"import os\n{POLYAXON}")
+    tuning = {"concurrency": 2, "matrix": {"x": {"values": [2, 1]}}, **LOSS}
+    group = begin(works, f"{sys.executable} train.py --x={{{{ x }}}}", tuning)
+    assert works.settle(group).status == "succeeded"
+    assert [record["value"] for record in records(works, group, "reported")] in ([1.0, 2.0], [2.0, 1.0])

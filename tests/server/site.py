@@ -22,6 +22,7 @@ from phalanx.server.app import make_app
 from phalanx.server.auth.rate_limits import RateLimits
 from phalanx.server.auth.tokens import run_token
 from phalanx.server.context import Context
+from phalanx.server.http.body_pace import TimedProtocol
 from phalanx.server.ops.scheduler_thread import SchedulerThread
 from phalanx.store import Run, Store
 
@@ -40,7 +41,9 @@ class Site:
         self.app = make_app(self.context, limits=limits, **more)
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits for an ACK
-        config = uvicorn.Config(self.app, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=5)
+        config = uvicorn.Config(
+            self.app, http=TimedProtocol, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=5
+        )
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listening]})
         self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
@@ -113,8 +116,8 @@ class Site:
             return self.ask(method, f"{prefix}{API}/{path}", token, params=fields or {})
         return self.ask(method, f"{prefix}{API}/{path}", token, content=json.dumps(fields or {}))
 
-    def begin(self, experiment: str = "0", **fields: Any) -> str:
-        run = self.mlflow("POST", "runs/create", {"experiment_id": experiment, **fields})["run"]
+    def begin(self, experiment: str = "0", token: str | None = None, **fields: Any) -> str:
+        run = self.mlflow("POST", "runs/create", {"experiment_id": experiment, **fields}, token=token)["run"]
         return str(run["info"]["run_id"])
 
     def run(self, run_id: str) -> Any:

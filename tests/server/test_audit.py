@@ -14,6 +14,7 @@ from phalanx.server.auth.audit import KEPT, Audit
 from phalanx.server.auth.identities import Identity, Role
 from tests.server.people import PASSWORD, cookie, sign_in
 from tests.server.site import Site
+from tests.server.started import start, until
 
 ME = Identity("me", {"*": Role.ADMIN}, address="10.0.0.1")
 
@@ -34,7 +35,9 @@ def test_what_changes_something_is_written_down(own_site: Site) -> None:
         "action": "POST /api/v1/runs",
         "target": "/api/v1/runs",
         "outcome": 201,
+        "run": run_id,
     }
+    assert changed["run"] == run_id
     assert (changed["action"], changed["target"]) == ("PATCH /api/v1/runs/{run_id}", f"/api/v1/runs/{run_id}")
     assert stat.S_IMODE((own_site.home.path / "audit.log").stat().st_mode) == 0o600
 
@@ -51,6 +54,7 @@ def test_what_only_looks_and_what_training_tracks_is_not(own_site: Site) -> None
     assert len(entries(own_site)) == before
     own_site.mlflow("POST", "runs/delete", {"run_id": run_id})
     assert entries(own_site)[-1]["target"] == "/api/2.0/mlflow/runs/delete"
+    assert [row["run"] for row in entries(own_site)] == [run_id, run_id]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +79,31 @@ def test_who_was_not_let_in_is_written_down(own_site: Site) -> None:
     sign_in(own_site, user="ana", password="wrong password")
     found = [(row["who"], row["outcome"]) for row in entries(own_site)]
     assert found == [(None, 401), (None, 421), ("reader", 403), (None, 401)]
+
+
+def test_who_signs_in_and_who_tries_to_is_written_down(own_site: Site) -> None:
+    own_site.context.accounts.add("ana", PASSWORD, {"*": Role.VIEWER})
+    sign_in(own_site, user="ana", password=PASSWORD)
+    sign_in(own_site, user="ana", password="wrong password")
+    sign_in(own_site, user="my password, typed too early", password="x")
+    sign_in(own_site, token=own_site.token)
+    sign_in(own_site, token="phx_wrong")
+    found = [(row["who"], row["kind"], row["outcome"]) for row in entries(own_site)]
+    user, token = "user", "token"
+    assert found == [
+        *[("ana", user, 200), ("ana", user, 401), (None, user, 401)],
+        *[("tester", token, 200), (None, token, 401)],
+    ]
+
+
+def test_a_copy_names_the_run_that_it_made(own_site: Site) -> None:
+    first = start(own_site, "true")["id"]
+    until(own_site, first)
+    copied = own_site.ask("POST", f"/api/v1/runs/{first}/copy").json()["id"]
+    submitted, last = (row for row in entries(own_site) if row["outcome"] == 201)
+    assert submitted["run"] == first
+    assert (last["run"], last["made"]) == (first, copied)
+    until(own_site, copied)
 
 
 def test_nothing_secret_is_written_down(own_site: Site) -> None:

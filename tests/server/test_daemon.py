@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -13,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,18 @@ def test_the_same_token_serves_the_next_time(home: Path) -> None:
     assert (home / "token").read_text() == token
     assert second.ask("GET", "/api/v1/runs").status_code == 200
     second.end()
+
+
+@pytest.mark.slow
+def test_a_server_with_half_sent_requests_ends_when_it_is_told_to(serve: Serve) -> None:
+    host, port = serve.url.removeprefix("http://").split(":")
+    token = (serve.home / "token").read_text().strip()
+    head = f"POST /api/2.0/mlflow/runs/search HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+    with ExitStack() as held:
+        for _ in range(16):
+            connection = held.enter_context(socket.create_connection((host, int(port)), timeout=30))
+            connection.sendall(f"{head}Content-Length: 1000\r\n\r\n".encode() + b"{")
+        assert serve.end(signal.SIGTERM)[0] == 0
 
 
 @pytest.mark.slow
@@ -340,5 +354,6 @@ def test_a_wrong_call_about_tokens_is_reported(home: Path, arguments: tuple[str,
 
 def test_a_token_is_printed_once_and_alone(home: Path) -> None:
     answer = called("token", "create", "me", PHALANX_HOME=str(home))
+    assert re.match(r"viewer of all, valid until \d{4}-\d\d-\d\d\n", answer.err)
     assert answer.out.strip().startswith("phx_")
     assert len(answer.out.splitlines()) == 1

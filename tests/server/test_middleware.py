@@ -146,6 +146,15 @@ def test_a_runs_token_is_of_no_use_at_the_plain_address_of_mlflow(site: Site) ->
         assert answer.status_code == 403, (method, path)
 
 
+def test_a_run_does_not_delete_itself_through_mlflow(site: Site) -> None:
+    mine = site.begin()
+    for call in ("runs/delete", "runs/restore"):
+        fields, prefix = {"run_id": mine}, f"/tracked/{mine}/1/master-0"
+        answer = site.mlflow_answer("POST", call, fields, prefix, site.run_token(mine))
+        assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED")
+    assert site.run(mine)["info"]["lifecycle_stage"] == "active"
+
+
 def test_a_runs_token_calls_nothing_that_writes_elsewhere(site: Site) -> None:
     mine, other = site.begin(), site.begin()
     prefix, token = f"/tracked/{mine}/1/master-0", site.run_token(mine)

@@ -33,9 +33,7 @@ def test_a_project_is_an_experiment_whose_number_stays(site: Site) -> None:
     assert site.mlflow("GET", "experiments/get", {"experiment_id": "0"})["experiment"]["name"] == "Default"
 
 
-@pytest.mark.parametrize(
-    "name", ["a/b", "../../x", "'; DROP TABLE runs", "ünï ☃", "line\nbreak", "a" * 500, "0", " x "]
-)
+@pytest.mark.parametrize("name", ["a/b", "../../x", "'; DROP TABLE runs", "ünï ☃", "a" * 500, "0", " x "])
 def test_names_of_experiments_are_any(site: Site, name: str) -> None:
     key = experiment(site, name)
     run_id = site.begin(key)

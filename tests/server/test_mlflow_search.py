@@ -150,14 +150,14 @@ def found(stored_site: Site) -> Any:
     first = site.mlflow("POST", "experiments/create", {"name": "first"})["experiment_id"]
     other = site.mlflow("POST", "experiments/create", {"name": "other"})["experiment_id"]
     base = 1_700_000_000_000
+    admin = site.context.tokens.create("admin", "admin")  # who may create runs for others
     for number, name in enumerate(["a", "b", "C_c", "d"]):
         tags = [
             {"key": "team", "value": ["blue", "Red", "re_d", "100%"][number]},
             {"key": "mlflow.note.content", "value": f"note {name}"},
         ]
-        run_id = site.begin(
-            first, run_name=name, start_time=base + number * 1000, tags=tags, user_id=f"user{number % 2}"
-        )
+        fields = {"run_name": name, "start_time": base + number * 1000, "tags": tags, "user_id": f"user{number % 2}"}
+        run_id = site.begin(first, admin, **fields)
         values = {"loss": number / 10, **({"acc": float("nan")} if number == 3 else {"acc": 1.0 - number})}
         metrics = [{"key": key, "value": str(value), "timestamp": 1, "step": 0} for key, value in values.items()]
         params = [{"key": "lr", "value": str(10**number)}, *([{"key": "opt", "value": "adam"}] if number % 2 else [])]

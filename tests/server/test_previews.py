@@ -105,7 +105,7 @@ def test_tables_come_by_columns_and_rows(site: Site, shown: str) -> None:
 def test_what_a_browser_shows_can_reach_nothing(
     site: Site, shown: str, path: str, media: str, policy: str | None
 ) -> None:
-    answer = site.ask("GET", f"/api/v1/runs/{shown}/view/outputs/{path}")
+    answer = site.ask("GET", f"/api/v1/runs/{shown}/view/outputs/{path}", headers={"Sec-Fetch-Dest": "iframe"})
     assert answer.status_code == 200
     assert answer.headers["content-type"] == media
     assert answer.headers["content-disposition"].startswith("inline")
@@ -118,6 +118,20 @@ def test_what_a_browser_shows_can_reach_nothing(
         assert parts["sandbox"] == "allow-scripts"  # and not allow-same-origin: it is of no origin
         assert parts["default-src"] == "'none'"
         assert parts["script-src"] == "'unsafe-inline'"
+
+
+@pytest.mark.parametrize("path", ["plot.png", "report.html", "report.html?scripts=1", "drawing.svg"])
+def test_opened_as_a_page_of_its_own_a_file_is_downloaded(site: Site, shown: str, path: str) -> None:
+    """On the address of the server it could pass for the server's own sign-in."""
+    for part in ("document", "object", "embed", "script"):
+        answer = site.ask("GET", f"/api/v1/runs/{shown}/view/outputs/{path}", headers={"Sec-Fetch-Dest": part})
+        assert answer.headers["content-disposition"].startswith("attachment")
+        assert "allow-scripts" not in answer.headers["content-security-policy"]
+
+
+def test_a_browser_that_does_not_name_the_part_runs_no_scripts(site: Site, shown: str) -> None:
+    answer = site.ask("GET", f"/api/v1/runs/{shown}/view/outputs/report.html?scripts=1")
+    assert answer.headers["content-security-policy"] == APART
 
 
 @pytest.mark.parametrize("name", ["notes.txt", "config.json", "model.bin", "table.csv"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import http.client
 import socket
 import threading
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from phalanx.server.auth.rate_limits import (
     TokenBuckets,
     network_of,
 )
+from phalanx.server.http.bodies import BodyMemory
 from phalanx.server.http.responses import RequestError
 from tests.server.people import PASSWORD, sign_in
 from tests.server.site import Site
@@ -173,7 +173,7 @@ def test_a_gate_lets_some_in_some_wait_and_the_rest_go() -> None:
 
         async def visit(name: str) -> None:
             try:
-                await gate.enter()
+                await gate.enter(name)
             except RequestError as refusal:
                 said.append((name, refusal.status, refusal.headers["Retry-After"]))
                 return
@@ -184,7 +184,7 @@ def test_a_gate_lets_some_in_some_wait_and_the_rest_go() -> None:
         waiting = asyncio.create_task(visit("c"))
         await asyncio.sleep(0)
         await visit("d")
-        gate.leave()
+        gate.leave("a")
         await waiting
         return said
 
@@ -194,18 +194,18 @@ def test_a_gate_lets_some_in_some_wait_and_the_rest_go() -> None:
 def test_who_waits_too_long_goes_and_takes_no_place_along() -> None:
     async def play() -> None:
         gate = ConcurrencyGate(most=1, waiting=5, patience_s=0.01)
-        await gate.enter()
+        await gate.enter("a")
         with pytest.raises(RequestError, match="too many concurrent requests"):
-            await gate.enter()
-        gate.leave()
-        await gate.enter()
+            await gate.enter("b")
+        gate.leave("a")
+        await gate.enter("b")
 
     asyncio.run(play())
 
 
 def test_a_place_is_free_again_after_every_answer(tmp_path: Path) -> None:
     """Also after refusals and faults."""
-    with Site(tmp_path, limits=RateLimits(costly=1, uploads=1, waiting=1, patience_s=5)) as site:
+    with Site(tmp_path, limits=RateLimits(costly=1, memory=100, waiting=1, patience_s=5)) as site:
         run_id = site.begin()
         place = f"/api/v1/runs/{run_id}/files"
         for _ in range(3):
@@ -216,26 +216,38 @@ def test_a_place_is_free_again_after_every_answer(tmp_path: Path) -> None:
             assert site.ask("PUT", f"{place}/artifacts/x?offset=-1", content=b"x").status_code == 400
 
 
-def test_who_sends_slowly_holds_up_no_one_who_does_something_else(tmp_path: Path) -> None:
-    with Site(tmp_path, limits=RateLimits(uploads=1, waiting=1, patience_s=0.5)) as site:
-        run_id = site.begin()
-        path = f"/api/v1/runs/{run_id}/files/replicas/master-0/attempt-1/a.points"
-        host, port = site.listening.getsockname()
-        slow = http.client.HTTPConnection(host, port, timeout=30)
-        slow.putrequest("PUT", path)
-        slow.putheader("Authorization", f"Bearer {site.token}")
-        slow.putheader("Content-Length", "2")
-        slow.endheaders()
-        slow.send(b"x")
-        deadline = 100
-        while site.ask("PUT", path, content=b"x").status_code != 503:
-            deadline -= 1
-            assert deadline, "the slow one never got its place"
-        assert site.ask("GET", f"/api/v1/runs/{run_id}").status_code == 200
-        slow.send(b"y")
-        assert slow.getresponse().status == 200
-        slow.close()
-        assert site.ask("PUT", path, content=b"x").status_code == 200
+def test_one_caller_has_at_most_half_of_the_slots_and_of_the_queue() -> None:
+    async def play() -> None:
+        gate = ConcurrencyGate(most=4, waiting=4, patience_s=10)
+        await gate.enter("a")
+        await gate.enter("a")
+        waiting = [asyncio.create_task(gate.enter("a")) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(RequestError, match="too many concurrent requests"):
+            await gate.enter("a")
+        await gate.enter("b")
+        await gate.enter("c")
+        for _ in waiting:
+            gate.leave("a")
+        await asyncio.gather(*waiting)
+        for key in ("a", "a", "b", "c"):
+            gate.leave(key)
+        assert not gate._by_key
+
+    asyncio.run(play())
+
+
+def test_one_caller_has_at_most_half_of_the_memory_for_bodies() -> None:
+    memory = BodyMemory(100)
+    memory.take("a", 50)
+    with pytest.raises(RequestError, match="too many concurrent requests"):
+        memory.take("a", 1)
+    memory.take("b", 30)
+    memory.take("c", 20)
+    with pytest.raises(RequestError):
+        memory.take("d", 1)
+    memory.give_back("a", 50)
+    memory.take("d", 50)
 
 
 # sizes --------------------------------------------------------------------------------------------------------------

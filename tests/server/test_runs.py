@@ -69,7 +69,7 @@ def test_a_run_is_shown_with_all_that_is_known_of_it(site: Site) -> None:
         created_at=1_700_000_000,
     )
     run = site.get(f"/api/v1/runs/{run_id}")
-    assert (run["name"], run["tags"], run["user"], run["status"]) == ("näme\nof it", ["a", "b"], "somebody", "running")
+    assert (run["name"], run["tags"], run["user"], run["status"]) == ("näme\nof it", ["a", "b"], "tester", "running")
     assert run["params"] == {"lr": 0.1, "deep": {"x": [1, 2]}}
     assert run["labels"] == {"team": "blue"}
     assert run["created_at"].startswith("2023-11-14")
@@ -139,7 +139,7 @@ def test_names_of_any_kind_are_kept_as_they_are(site: Site) -> None:
         "<script>",
     ]
     for name in names:
-        run_id = create(site, name=name, project=name)
+        run_id = create(site, name=name, project=name.replace("\x00", ""))
         assert site.get(f"/api/v1/runs/{run_id}")["name"] == name.replace("\x00", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -295,3 +295,34 @@ def test_what_was_sent_is_in_the_store_after_it_was_made_again(own_site: Site, m
         run = store.find(run_id)
         assert (run.name, dict(run.params), store.labels(run_id)) == ("kept", {"lr": 1}, {"team": "blue"})
     assert json.loads((own_site.folder(run_id) / "run.json").read_bytes())["id"] == run_id
+
+
+def test_only_an_admin_names_another_user(site: Site) -> None:
+    editor = site.context.tokens.create("an-editor", "editor")
+    admin = site.context.tokens.create("an-admin", "admin")
+    users = []
+    for token in (editor, admin):
+        made = site.ask("POST", "/api/v1/runs", token, json={"user": "somebody"}).json()["id"]
+        tags = [{"key": "mlflow.user", "value": "somebody"}]
+        fields = {"experiment_id": "0", "user_id": "somebody", "tags": tags}
+        known = site.mlflow("POST", "runs/create", fields, token=token)["run"]["info"]["run_id"]
+        users += [site.stored(made).user, site.stored(known).user]
+    assert users == ["an-editor", "an-editor", "somebody", "somebody"]
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "\x00", "*", "a\x1b[31m"])
+def test_a_project_has_a_name_of_one_line(site: Site, name: str) -> None:
+    assert site.ask("POST", "/api/v1/runs", json={"project": name}).status_code == 400
+    assert site.mlflow_answer("POST", "experiments/create", {"name": name}).status_code == 400
+
+
+def test_names_of_any_length_are_stored_or_refused(site: Site) -> None:
+    for text in ("é" * 200, "x" * 400, "😀" * 120):
+        for fields in ({"name": text}, {"project": text}, {"tags": [text]}, {"group": text}):
+            assert site.ask("POST", "/api/v1/runs", json=fields).status_code in (201, 400)
+        assert site.mlflow_answer("POST", "experiments/create", {"name": text}).status_code in (200, 400)
+        assert site.mlflow_answer("POST", "registered-models/create", {"name": text}).status_code in (200, 400)
+        run_id = site.begin()
+        for path in (f"artifacts/{text}", f"artifacts/{text}/x", f"models/{text}/1"):
+            answer = site.ask("PUT", f"/api/v1/runs/{run_id}/files/{path}?whole=1", content=b"x")
+            assert answer.status_code in (200, 400), (path, answer.text)

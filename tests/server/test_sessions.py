@@ -35,6 +35,16 @@ def who(site: Site, value: str, **headers: str) -> httpx.Response:
     )
 
 
+def test_a_copied_cookie_is_of_no_use_after_signing_out(site: Site, browser: httpx.Client) -> None:
+    first, second = (cookie(sign_in(site, user="ana", password=PASSWORD)) for _ in range(2))
+    assert who(site, first).status_code == 200
+    browser.delete("/api/v1/session", headers={"Cookie": first})
+    assert who(site, first).status_code == 401
+    assert who(site, second).status_code == 200, "only this session has ended"
+    site.context.sessions.ended._mark = None  # as another server, or this one after a restart
+    assert who(site, first).status_code == 401
+
+
 def test_a_browser_signs_in_and_out(site: Site, browser: httpx.Client) -> None:
     assert browser.get("/api/v1/session").status_code == 401
     answer = browser.post("/api/v1/session", json={"user": "ana", "password": PASSWORD})
@@ -165,22 +175,24 @@ def test_who_follows_a_link_of_another_site_gets_the_page_and_nothing_else(site:
 
 def test_a_cookie_cannot_be_made_by_anybody_else(site: Site) -> None:
     name, _, value = cookie(sign_in(site, user="ana", password=PASSWORD)).partition("=")
-    expires, kind, subject, mac = value.split("~")
+    expires, kind, subject, nonce, mac = value.split("~")
     site.context.accounts.add("boss", PASSWORD, {"*": Role.ADMIN})
     later = str(int(expires) + 1)
     forged = [
-        f"{later}~{kind}~{subject}~{mac}",
-        f"{expires}~{kind}~boss~{mac}",
-        f"{expires}~token~tester~{mac}",
-        f"{expires}~{kind}~{subject}~{'0' * 64}",
-        f"{expires}~{kind}~{subject}~{hashlib.sha256(b'').hexdigest()}",
-        f"{expires}~{kind}~{subject}",
-        f"{expires}~{kind}~{subject}~{mac}~",
-        f"{expires}~run~{subject}~{mac}",
+        f"{later}~{kind}~{subject}~{nonce}~{mac}",
+        f"{expires}~{kind}~boss~{nonce}~{mac}",
+        f"{expires}~token~tester~{nonce}~{mac}",
+        f"{expires}~{kind}~{subject}~{'0' * 16}~{mac}",
+        f"{expires}~{kind}~{subject}~{nonce}~{'0' * 64}",
+        f"{expires}~{kind}~{subject}~{nonce}~{hashlib.sha256(b'').hexdigest()}",
+        f"{expires}~{kind}~{subject}~{nonce}",
+        f"{expires}~{kind}~{subject}~{mac}",
+        f"{expires}~{kind}~{subject}~{nonce}~{mac}~",
+        f"{expires}~run~{subject}~{nonce}~{mac}",
         f" {value}x",
         "",
         "~~~",
-        "9" * 13 + f"~user~ana~{mac}",
+        "9" * 13 + f"~user~ana~{nonce}~{mac}",
         "x" * 4000,
     ]
     for one in forged:
@@ -242,7 +254,7 @@ def test_a_session_ends_with_the_days_of_its_token(site: Site, monkeypatch: pyte
 
 
 def test_a_cookie_that_is_worth_nothing_does_not_keep_anybody_from_the_page(site: Site) -> None:
-    stale = {"Cookie": f"{site.context.sessions.cookie}=1~user~ana~{'0' * 64}"}
+    stale = {"Cookie": f"{site.context.sessions.cookie}=1~user~ana~{'0' * 16}~{'0' * 64}"}
     assert site.client.get("/", headers=stale).status_code == 200
     assert site.client.post("/api/v1/session", json={"token": site.token}, headers=stale).status_code == 200
 

@@ -185,6 +185,12 @@ def test_too_much_and_too_many_are_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(code_archive, "MOST_FILES", 20)
     with pytest.raises(CallError, match="20 files"):
         undone(packed(*(entry(f"{number}") for number in range(21))), tmp_path)
+    written: list[object] = []
+    with monkeypatch.context() as watched:
+        watched.setattr(os, "open", lambda *given: written.append(given))
+        with pytest.raises(CallError, match="20 files"):
+            undone(packed(*(file_entry(f"{number}") for number in range(21))), tmp_path)
+    assert not written, "it is counted before anything is written"
     monkeypatch.setattr(code_archive, "MOST_FOLDERS", 20)
     with pytest.raises(CallError, match="20 folders"):
         undone(packed(*(entry(f"{number}", tarfile.DIRTYPE) for number in range(21))), tmp_path)

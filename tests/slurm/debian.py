@@ -1,11 +1,12 @@
-"""Debian's packages of Slurm, installed where they are missing, without any service started by them."""
+"""Debian's packages, installed where they are missing, without any service started by them."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -62,9 +63,49 @@ def install(packages: list[str]) -> None:
         raise ClusterError(f"apt-get cannot install {' '.join(packages)}:\n{done.stdout[-2000:]}")
 
 
-def _apt(*arguments: str) -> subprocess.CompletedProcess[str]:
+def unpack(packages: Iterable[str], folder: Path, release: str | None = None) -> None:
+    """The files of packages in a folder of their own. `release`: of Debian, if not that of this machine."""
+    with tempfile.TemporaryDirectory() as made:
+        options = _lists_of(release, Path(made)) if release else []
+        if _apt("download", *options, *packages, folder=made).returncode != 0:
+            _apt("update", *options)
+            done = _apt("download", *options, *packages, folder=made)
+            if done.returncode != 0:
+                raise ClusterError(f"apt-get cannot download {' '.join(packages)}:\n{done.stdout[-2000:]}")
+        for package in Path(made).glob("*.deb"):
+            call("dpkg", "-x", str(package), str(folder))
+
+
+def _lists_of(release: str, folder: Path) -> list[str]:
+    """The options with which apt-get knows only this release, on the mirror of this machine."""
+    for name in ("lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True)
+    mirror = call("apt-get", "indextargets", "--format", "$(REPO_URI)", "Identifier: Packages").split()[0]
+    (folder / "sources.list").write_text(f"deb {mirror} {release} main\n")
+    options = {
+        "Dir::Etc::sourcelist": folder / "sources.list",
+        "Dir::Etc::sourceparts": "/dev/null",
+        "Dir::State::lists": folder / "lists",
+        "Dir::Cache": folder / "cache",
+    }
+    return [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+
+
+def call(*command: str) -> str:
+    """What a program of Debian prints, where only success will do."""
+    environment = {**os.environ, "PATH": PATH}
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise ClusterError(f"`{' '.join(command)}` ended with {done.returncode}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def _apt(*arguments: str, folder: str | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={WAIT_FOR_LOCK_S}", *arguments],
+        cwd=folder,
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive", "PATH": PATH},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

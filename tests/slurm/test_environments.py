@@ -183,15 +183,32 @@ def test_a_package_that_is_missing_is_reported_with_its_node_and_advice(at_once:
 # modules -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(name="modules")
-def modules_fixture(place: SlurmPlace) -> dict[str, str]:
+LMOD = "usr/share/lmod"
+LUA = ("lua5.3", "lua-posix", "lua-filesystem", "lua-term", "lua-json", "lua-bit32")
+
+
+@pytest.fixture(name="modules", params=["environment-modules", "lmod"])
+def modules_fixture(request: pytest.FixtureRequest, place: SlurmPlace) -> dict[str, str]:
     """The variables of a shell that has modules, with one of our own."""
-    if not Path("/etc/profile.d/modules.sh").exists():
-        debian.install(["environment-modules"])
     tools = place.folder / "modules" / "tool"
     tools.mkdir(parents=True)
     (tools / "1.0").write_text("#%Module1.0\nsetenv TOOL {the one}\nprepend-path PATH /opt/tool/bin\n")
-    return {"MODULEPATH": str(tools.parent)}
+    variables = {"MODULEPATH": str(tools.parent)}
+    if request.param == "lmod":
+        return {**variables, "LMOD_PKG": str(write_lmod(place.folder / "lmod")), "MODULESHOME": ""}
+    if not Path("/etc/profile.d/modules.sh").exists():
+        debian.install(["environment-modules"])
+    return variables
+
+
+def write_lmod(folder: Path) -> Path:
+    """Lmod cannot be installed beside Environment Modules: its files are unpacked, and know that they are here."""
+    debian.install([package for package in (*LUA, "tcl") if not Path("/usr/share/doc", package).exists()])
+    debian.unpack(["lmod"], folder)
+    for path in (folder / LMOD).rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.write_bytes(path.read_bytes().replace(f"/{LMOD}".encode(), str(folder / LMOD).encode()))
+    return folder / LMOD / "lmod"
 
 
 def test_modules_are_loaded_for_every_rank(place: SlurmPlace, modules: dict[str, str]) -> None:
@@ -208,6 +225,7 @@ def test_modules_are_loaded_for_every_rank(place: SlurmPlace, modules: dict[str,
     assert found["status"] == "succeeded", found["reason"]
     for rank in rank_outputs(place, run).values():
         assert rank["environment"]["TOOL"] == "the one"
+        assert ("LMOD_VERSION" in rank["environment"]) == ("LMOD_PKG" in modules)
         assert "/opt/tool/bin" in rank["environment"]["PATH"].split(":")
 
 

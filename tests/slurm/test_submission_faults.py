@@ -97,11 +97,12 @@ def test_runs_whose_scheduler_was_killed_as_it_submitted_them_have_their_jobs(pl
 
 def test_a_run_that_is_stopped_while_the_controller_hangs_leaves_no_job(place: SlurmPlace) -> None:
     """The controller accepts the job when it goes on, long after its scheduler was killed."""
-    run = submit(place, "true")
-    over(place, run)
+    other = submit(place, "until [ -e go ]; do sleep 0.1; done")
+    place.until(other, "running")  # its scheduler knows the jobs of the cluster: it submits without asking again
     place.cluster.freeze_controller()
     try:
-        runs = [submit(place, "sleep 300") for _ in range(2)]
+        # In one call: each call first asks the controller, for as long as an sbatch waits for its answer.
+        runs = submit(place, "sleep 300", "--times", "2").split()
         wait_for(lambda: all(submitting(run) for run in runs))
         kill_schedulers(place)
         stops = [place.start("stop", run) for run in runs]
@@ -117,6 +118,8 @@ def test_a_run_that_is_stopped_while_the_controller_hangs_leaves_no_job(place: S
         wait_for(lambda run=run: not left(place, run))  # type: ignore[misc]
     for stop in stops:
         assert stop.wait(60) == 0
+    (place.folder / "go").touch()
+    assert over(place, other)[0]["status"] == "succeeded"
 
 
 def test_a_submission_that_takes_long_is_not_made_twice(place: SlurmPlace) -> None:

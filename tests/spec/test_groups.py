@@ -139,3 +139,11 @@ run: {cmd: 'x {{ lr }} {{ layers }} {{ epochs }}'}
     assert [dimension.values for dimension in again.dimensions] == [(0.001, None, True), (1, 2, 3)]
     assert decide(again, History(), 2) == decide(made, History(), 2)
     assert search_settings(search._replace(seed=None), "the group's id").seed == "the group's id"
+
+
+def test_a_repeated_search_has_a_seed_that_nothing_else_sets() -> None:
+    text = "hptuning: {repeat: 3, matrix: {%s: {values: [1, 2]}}}\nrun: {cmd: 'x {{ seed }}'}\n"
+    group = load_text(GROUP + text % "lr")
+    assert group.search is not None
+    assert (group.search.repeats, first_suggestion(group).command) == (3, "x 0")
+    assert "`repeat` sets the param `seed`" in error_of(GROUP + text % "seed").message

@@ -188,11 +188,20 @@ class TestHostileTexts:
 
 
 class TestStatuses:
+    def test_trials_of_a_group_are_folded_but_not_runs_that_only_share_a_name(self, store: Store) -> None:
+        rows = [run("aaaa"), run("bbbb", kind="group"), run("cccc", group="bbbb"), run("dddd", group="a-name")]
+        for one in rows:
+            store.add(one)
+        assert {found.id for found in store.runs(folded=True)} == {"aaaa", "bbbb", "dddd"}
+        assert (store.count(folded=True), store.count()) == (3, 4)
+        assert [found.id for found in store.runs("group:bbbb", folded=True)] == []
+
     def test_statuses_come_back_in_order(self, store: Store) -> None:
         store.add(run())
         changes = [status(1, "created"), status(2, "starting", 1), status(3, "running", 2), status(4, "failed", 3)]
         assert all(store.record(change) for change in changes)
         assert store.statuses("a1b2c3") == changes
+        assert store.statuses_of(["a1b2c3", "unknown"]) == {"a1b2c3": changes}
 
     def test_the_run_follows_its_statuses(self, store: Store) -> None:
         store.add(run())

@@ -390,12 +390,15 @@ group = Group(project="p").create(name="sweep", tags="s")
 for number in range(3):
     experiment = group.create_experiment(name=f"e{number}", tags=["own"])
     experiment.log_metrics(number=number)
+group.log_status("running", "half of it")
+group.log_succeeded()
+assert group.last_status == "succeeded" and experiment.group_id == "sweep"
 """
     answer = run_script(text, tmp_path)
     assert (answer.returncode, answer.stderr) == (0, "")
     runs = [Kept(folder) for folder in (tmp_path / "home" / "runs").iterdir()]
     assert sorted(kept.series()["number"][0][1] for kept in runs) == [0.0, 1.0, 2.0]
-    assert all(kept.events("labels")[0]["values"] == {"group": "sweep"} for kept in runs)
+    assert {json.loads((kept.run / "run.json").read_text())["group"] for kept in runs} == {"sweep"}
     assert all((kept.folder / "end.json").exists() for kept in runs)
 
 

@@ -12,11 +12,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from phalanx.home.group_folder import SearchJournal
 from phalanx.spool import PointWriter, Writer
 from phalanx.store import Run, Store
 from tests.cli.homes import Place
 
 WIDE = "wide512"
+GROUP = "group10000"
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -93,11 +95,54 @@ def fill_wide(place: Place, replicas: int, metrics: int, points: int, lines: int
     assert answer.code == 0, answer.err
 
 
-def _write_run(folder: Path, run_id: str, at: float) -> None:
+def fill_group(place: Place, count: int) -> None:
+    """A search that has ended, with so many trials in its journal, some of which failed or are not a number."""
+    folder = place.home / "runs" / GROUP
+    for private in (place.home, folder.parent, folder):
+        private.mkdir(mode=0o700, exist_ok=True)
+    at = BEGIN.timestamp()
+    _write_run(folder, GROUP, at, kind="group", name="ten-thousand", params={})
+    matrix = {"lr": {"loguniform": "-9:-1"}, "layers": {"values": [1, 2, 4]}, "optimizer": {"values": ["adam", "sgd"]}}
+    metric = {"name": "loss", "optimization": "minimize"}
+    tuning = {"concurrency": 8, "matrix": matrix, "random_search": {"n_experiments": count}, "metric": metric}
+    spec = {
+        "version": 1,
+        "kind": "group",
+        "hptuning": tuning,
+        "run": {"cmd": "x {{ lr }} {{ layers }} {{ optimizer }}"},
+    }
+    (folder / "spec.yml").write_text(json.dumps(spec))
+    chance = random.Random(5)
+    journal = SearchJournal(str(folder / "journal"))
+    entries: list[dict[str, Any]] = []
+    for number in range(count):
+        rate, layers, optimizer = (
+            math.exp(chance.uniform(-9, -1)),
+            chance.choice([1, 2, 4]),
+            chance.choice(["adam", "sgd"]),
+        )
+        entries.append(
+            {"what": "create", "trial": number, "params": {"lr": rate, "layers": layers, "optimizer": optimizer}}
+        )
+        loss: Any = abs(math.log(rate) + 5) / 4 + layers / 10 + chance.gauss(0, 0.05)
+        end = {"what": "reported", "trial": number, "rung": 0, "value": "nan" if number % 50 == 7 else loss}
+        failed = {"what": "failed", "trial": number, "rung": 0, "cause": "exit code 1"}
+        entries.append(failed if number % 40 == 9 else end)
+    journal.append(entries)
+    journal.close()
+    counts = {"reported": count - count // 40, "failed": count // 40}
+    compared = {"name": "loss", "maximize": False}
+    search = {"algorithm": "random_search", "metric": compared, "trials": counts, "total": count, "concurrency": 8}
+    (folder / "search.json").write_text(json.dumps({**search, "paused": None, "best": None, "recent": []}))
+    answer = place.call("doctor", "--rebuild")
+    assert answer.code == 0, answer.err
+
+
+def _write_run(folder: Path, run_id: str, at: float, **more: Any) -> None:
     run = dict.fromkeys(Run._fields) | {
         "id": run_id, "name": "wide", "project": "big", "kind": "experiment", "framework": "pytorch",
         "backend": "native", "user": "me", "status": "created", "reason": "submitted", "attempt": 0, "priority": 0,
-        "created_at": at, "updated_at": at, "tags": [], "params": {"width": 512}, "summary": {},
+        "created_at": at, "updated_at": at, "tags": [], "params": {"width": 512}, "summary": {}, **more,
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(run))
     history = Writer(folder / "history")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -28,6 +30,9 @@ PAGES = {
     "outputs": "/runs/{run}/outputs",
     "history": "/runs/{run}/history",
     "file": "/runs/{run}/spec",
+    "group": "/runs/{group}",
+    "trials of a group": "/runs/{group}/trials",
+    "timeline of a group": "/runs/{group}/timeline",
     "compared charts": "/compare?q=project:sweep",
     "differences": "/compare?q=project:sweep&limit=3&view=differences",
     "parallel": "/compare?q=project:sweep&view=parallel",
@@ -40,15 +45,29 @@ PAGES = {
 }
 
 
+class Shown(NamedTuple):
+    run: str
+    group: str
+
+    def path(self, template: str) -> str:
+        return template.format(run=self.run, group=self.group)
+
+
 @pytest.fixture(scope="module")
-def run_id(served: Served) -> str:
+def runs(served: Served) -> Shown:
     fill_sweep(served)
     (served.folder / "train.py").write_text(
         "import os\nfrom phalanx import tracking\nprint('WARNING: a line that warns')\n"
         "for step in range(50):\n    tracking.log(step=step, loss=1 / (step + 1))\n"
         "assert os.environ['PHALANX_REPLICA'] != 'worker-1', 'a bad batch'\n"
     )
-    return served.ran("python3 train.py", "-P", "lr=0.1", framework="plain", environment=THREE)
+    run = served.ran("python3 train.py", "-P", "lr=0.1", framework="plain", environment=THREE)
+    log = f"{sys.executable} -c 'from phalanx import tracking; tracking.log(loss={{{{ x }}}} * {{{{ y }}}})'"
+    matrix = {"x": {"uniform": "0:1"}, "y": {"values": [1, 2]}}
+    resource = {"name": "epochs", "type": "int"}
+    asha = {"n_experiments": 3, "max_iter": 3, "eta": 3, "resource": resource, "metric": {"name": "loss"}}
+    tuning = {"matrix": matrix, "asha": asha, "concurrency": 3, "seed": 1}
+    return Shown(run, served.ran(log, kind="group", hptuning=tuning))
 
 
 def shown(window: Window, path: str) -> Page:
@@ -61,22 +80,22 @@ def shown(window: Window, path: str) -> Page:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_all_text_can_be_read_and_all_that_can_be_pressed_has_a_name(
-    theme: str, open_window: Callable[..., Window], run_id: str
+    theme: str, open_window: Callable[..., Window], runs: Shown
 ) -> None:
     window = open_window(color_scheme=theme, reduced_motion="reduce")
     faults = []
     for name, path in PAGES.items():
-        page = shown(window, path.format(run=run_id))
+        page = shown(window, runs.path(path))
         faults += [f"{name}: faint: {found}" for found in page.evaluate(CONTRAST)]
         faults += [f"{name}: without a name: {found}" for found in page.evaluate(NAMELESS)]
     assert not faults, "\n".join(faults)
 
 
-def test_no_page_is_wider_than_a_phone(open_window: Callable[..., Window], run_id: str) -> None:
+def test_no_page_is_wider_than_a_phone(open_window: Callable[..., Window], runs: Shown) -> None:
     window = open_window(width=390, height=844, has_touch=True)
     wide = {}
     for name, path in PAGES.items():
-        page = shown(window, path.format(run=run_id))
+        page = shown(window, runs.path(path))
         width = page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)")
         if width > 390:
             wide[name] = width

@@ -50,6 +50,75 @@ export type RunRow = {
   /** The smallest and largest finite value of each metric. */
   best: Record<string, { min: Num | null; max: Num | null }>;
   waits_for?: string | null;
+  /** Of a run of kind `group`. */
+  search?: SearchFact | null;
+};
+
+/** One parameter of a group's matrix: listed values, or a distribution. */
+export type Dimension = {
+  name: string;
+  kind: string;
+  values: Json[] | null;
+  arguments: Record<string, number>;
+};
+export type GroupRung = {
+  bracket: number;
+  rung: number;
+  resource: number | null;
+  trials: number;
+  ended: number;
+  promoted: number;
+  best: { trial: number; value: Num } | null;
+};
+/** What lists show of a group. */
+export type SearchFact = {
+  algorithm: string;
+  metric: { name: string; maximize: boolean } | null;
+  trials: Partial<Record<TrialState, number>>;
+  total: number | null;
+  concurrency: number;
+  paused: string | null;
+  best: { trial: number; run: string; value: Num } | null;
+};
+export type GroupDetails = SearchFact & {
+  id: string;
+  status: Status;
+  started_at: string | null;
+  finished_at: string | null;
+  rungs: GroupRung[];
+  seq: number;
+  settings: { dimensions: Dimension[]; options: Record<string, Json>; [name: string]: unknown };
+};
+export type TrialState = "running" | "reported" | "failed" | "invalid" | "stopped";
+export type AttemptTimes = {
+  attempt: number;
+  rung: number;
+  queued_at: string;
+  started_at: string | null;
+  finished_at: string | null;
+};
+export type TrialRow = {
+  trial: number;
+  run: string;
+  state: TrialState;
+  status: Status | null;
+  bracket: number;
+  rung: number;
+  resource: number | null;
+  value: Num | null;
+  values: { rung: number; resource: number | null; value: Num | null }[];
+  params: Record<string, Json>;
+  why: string;
+  decision: string;
+  added: boolean;
+  attempts: AttemptTimes[];
+};
+export type TrialsPage = { count: number; seq: number; trials: TrialRow[] };
+export type ParamImportance = {
+  params: { name: string; share: number }[];
+  trials: number;
+  best: number;
+  resource: number | null;
 };
 
 export type Summary = { last: Num | null; [name: string]: Json | undefined };
@@ -83,6 +152,8 @@ export type ArtifactRow = {
   at: string;
 };
 export type RunDetails = RunRow & {
+  /** Its `group` is the id of a search. */
+  is_trial: boolean;
   labels: Record<string, string>;
   facts: Record<string, Json>;
   summaries: Record<string, Summary>;

@@ -94,6 +94,7 @@ def tasks_of(plan: StoredPlan, facts: dict[str, Any], rank: int | None = None) -
                     *(fill(argument, members, answer) for argument in _argv(plan, replica)),
                 ],
                 environment=environment,
+                is_contained=bool(python["before"]),
                 memory_mib=replica.amount("memory").limits,
                 limits=limits_of(plan, facts),
                 grace_s=facts.get("grace_s", 10.0),

@@ -73,6 +73,20 @@ def descendants(root: int) -> list[Stat]:
     return found
 
 
+def in_container(tree: Iterable[Stat], runtime: int) -> list[Stat]:
+    """The processes that do not share the mounts of the runtime of their container."""
+    outside = _mounts(runtime)
+    return [stat for stat in tree if _mounts(stat.pid) not in (outside, None)]
+
+
+def _mounts(pid: int) -> str | None:
+    """The mount namespace of a process; None if it may not be seen."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/mnt")
+    except OSError:
+        return None
+
+
 def _children(pid: int) -> list[int]:
     """The kernel's list of children: the cost depends on the tree, not on the whole machine."""
     found: list[int] = []

@@ -57,6 +57,7 @@ class Task(NamedTuple):
     working: str
     argv: list[str]
     environment: dict[str, str]
+    is_contained: bool = False  # the command is that of a container runtime
     memory_mib: float | None = None
     limits: TimeLimits = TimeLimits()
     grace_s: float = 10.0
@@ -194,7 +195,7 @@ class Supervisor:
                 kill_at = self._abort(child, kill_at)
             elif deadline.is_over(now):
                 kill_at = self._ask_to_end(child, deadline.cause, kill_at)
-            elif deadline.is_time_to_save(now) and not self._request_checkpoint():
+            elif deadline.is_time_to_save(now) and not self._request_checkpoint(child):
                 deadline.save_at = now + SAVE_AGAIN_S  # the program may not have set its handler yet
             self._look_at_log()
             self._answer_mlflow()
@@ -221,9 +222,12 @@ class Supervisor:
         is_done = self.served_at is not None and now - self.served_at >= SERVED_S
         return signal.SIGTERM if is_done else None
 
-    def _request_checkpoint(self) -> bool:
+    def _request_checkpoint(self, child: int) -> bool:
         """Ask the processes that handle the signal to save. False if there are none."""
-        handling = processes_handling(processes.descendants(os.getpid()), self.task.limits.signal)
+        tree = processes.descendants(os.getpid())
+        if self.task.is_contained:
+            tree = processes.in_container(tree, child)
+        handling = processes_handling(tree, self.task.limits.signal)
         processes.send(handling, self.task.limits.signal)
         if handling:
             self._note({"checkpoint": len(handling)})
@@ -235,7 +239,7 @@ class Supervisor:
             return kill_at
         self.cause = self.cause or cause
         if not is_signalled:
-            _signal_tree(child, signal.SIGTERM)
+            self._signal(child, signal.SIGTERM)
         return time.monotonic() + self.task.grace_s
 
     def _abort(self, child: int, kill_at: float | None) -> float:
@@ -243,8 +247,16 @@ class Supervisor:
         if kill_at is not None:
             return kill_at
         self.cause = self.cause or Cause.STALLED
-        _signal_tree(child, signal.SIGABRT)
+        self._signal(child, signal.SIGABRT)
         return time.monotonic() + ABORT_S
+
+    def _signal(self, child: int, number: int) -> None:
+        """Signal the command; in a container, not the runtime, which may end first, or pass the signal on again."""
+        inside = processes.in_container(processes.descendants(os.getpid()), child) if self.task.is_contained else []
+        if inside:
+            processes.send((stat.pid for stat in inside), number)
+        else:
+            _signal_tree(child, number)
 
     # measuring ---------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ def is_batch(name: str) -> bool:
     return name in names() and find(name).is_batch
 
 
-@cache  # a lookup reads the metadata of every installed package
+@cache
 def find(name: str) -> Backend:
     """The backend of that name. Raises CallError if it is not installed, or cannot be loaded."""
     from importlib.metadata import entry_points

@@ -111,7 +111,8 @@ def _read(sources: list[Path]) -> dict[str, str]:
 def _packed(folder: Path, room: str, ending: str, own: dict[str, str]) -> Path:
     """A package, the modules that it needs and generated files, in one archive that is named by its content."""
     sources = _sources(room)
-    stamp = "".join(f"{path.stat().st_mtime_ns}:{path.stat().st_size};" for path in sources) + repr(own)
+    stats = (path.stat() for path in sources)
+    stamp = "".join(f"{stat.st_mtime_ns}:{stat.st_size};" for stat in stats) + repr(own)
     target = folder / f"{room}-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}.{ending}"
     if not target.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

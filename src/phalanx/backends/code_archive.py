@@ -64,7 +64,11 @@ class _Header(NamedTuple):
 
 
 def unpack(packed: BinaryIO, target: Path, most: int = MAX_BYTES) -> Unpacked:
-    """Unpack into a new folder, which is removed after an error. Raises CallError, OSError."""
+    """Unpack into a new folder, which is removed after an error. What is too much is refused before anything is
+    written: files take far longer to write and remove than to count. Raises CallError, OSError."""
+    start = packed.tell()
+    _Unpacking(_Inflated(packed, most), target, most).count()
+    packed.seek(start)
     target.mkdir(mode=0o700)
     with ExitStack() as undo:
         undo.callback(shutil.rmtree, target, ignore_errors=True)
@@ -148,6 +152,13 @@ class _Unpacking:
         self.stream.end()
         return Unpacked(self.files, self.size)
 
+    def count(self) -> None:
+        """Raises CallError for too many or too large files."""
+        for header in self._headers():
+            if header.kind != _FOLDER:
+                self._count(header)
+            self._pass_over(header.size)
+
     def _headers(self) -> Iterator[_Header]:
         """The headers of files and folders, each combined with the extended headers before it."""
         name, size, extras = "", -1, 0
@@ -190,12 +201,7 @@ class _Unpacking:
     def _file(self, steps: tuple[str, ...], header: _Header) -> None:
         if not steps:
             raise CallError("a file has no name")
-        self.files += 1
-        self.size += header.size
-        if self.files > MOST_FILES:
-            raise CallError(f"more than {MOST_FILES:,} files: exclude what is not code in .polyaxonignore")
-        if self.size > self.most:
-            raise CallError(f"more than {self.most >> 20} MiB: exclude what is not code in .polyaxonignore")
+        self._count(header)
         self._folder(steps[:-1])
         mode = 0o700 if header.mode & 0o100 else 0o600
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -208,6 +214,14 @@ class _Unpacking:
                 self._look_at_the_disk()
                 written.write(piece)
         self._pass_over(header.size, of_it=header.size)
+
+    def _count(self, header: _Header) -> None:
+        self.files += 1
+        self.size += header.size
+        if self.files > MOST_FILES:
+            raise CallError(f"more than {MOST_FILES:,} files: exclude what is not code in .polyaxonignore")
+        if self.size > self.most:
+            raise CallError(f"more than {self.most >> 20} MiB: exclude what is not code in .polyaxonignore")
 
     def _look_at_the_disk(self) -> None:
         if self.stream.gave - self.looked_at >= LOOK_BYTES:

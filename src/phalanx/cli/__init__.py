@@ -64,7 +64,7 @@ SECTIONS = {
 VERBS = {verb: help_text for verbs in SECTIONS.values() for verb, help_text in verbs.items()}
 MODULES = {"import": "import_"}  # `import` is a Python keyword
 # Verbs that work on a local home only. After a login, users would expect them to act on the server.
-AT_HOME = ("group", "rerun", "size", "import", "export", "token", "users")
+AT_HOME = ("rerun", "size", "import", "export", "token", "users")
 HERE = ("site", "doctor")  # also local only, but clearly about this machine unless PHALANX_SERVER is set
 
 

@@ -6,14 +6,14 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from phalanx.cli.interrupts import stop_on_interrupt
 from phalanx.cli.render.output import print_json, printable
-from phalanx.cli.render.tables import status_text
+from phalanx.cli.render.tables import span_text, status_text
 from phalanx.cli.workspace.log_follower import wait
 from phalanx.store.rows import run_row
 
@@ -112,6 +112,12 @@ def number(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def value_text(row: Mapping[str, Any]) -> str:
+    """`0.31`, or for the mean of repeated runs `0.31 ± 0.02`, half of its 95 % interval."""
+    interval = row.get("interval")
+    return number(row["value"]) + (f" ± {(interval[1] - interval[0]) / 2:.2g}" if interval else "")
+
+
 def progress_line(group: Run, found: Mapping[str, Any]) -> str:
     """`12 of 27 trials, 3 running, 1 failed; best loss 0.1 (trial 4); about 2 min left`"""
     trials: Mapping[str, int] = found.get("trials") or {}
@@ -123,9 +129,9 @@ def progress_line(group: Run, found: Mapping[str, Any]) -> str:
     best = best_value(found)
     if best:
         text += f"; best {best} (trial {found['best']['trial']})"
-    if total and group.started_at is not None and 0 < ended < total:
+    if total and not group.is_done and group.started_at is not None and 0 < ended < total:
         left = (datetime.now(UTC) - group.started_at) / ended * (total - ended)
-        text += f"; about {_span(left)} left"
+        text += f"; about {span_text(left.total_seconds())} left"
     return text
 
 
@@ -134,14 +140,7 @@ def best_value(found: Mapping[str, Any]) -> str:
     best, metric = found.get("best"), found.get("metric")
     if not best or not metric:
         return ""
-    return f"{printable(metric['name'])} {number(best['value'])}"
-
-
-def _span(time_left: timedelta) -> str:
-    seconds = time_left.total_seconds()
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return f"{printable(metric['name'])} {value_text(best)}"
 
 
 def _result(group: Run, found: Mapping[str, Any]) -> list[str]:

@@ -26,7 +26,8 @@ def prepare_local(
     from phalanx.submission.submit import create, prepare
 
     first = prepare(home, submission, remark_printer(quiet=quiet))
-    again = replace(submission, is_unchecked=True)  # the backend would say the same
+    code = replace(submission.code, commit=first.run.commit)
+    again = replace(submission, is_unchecked=True, code=code)  # the backend would say the same
     prepared = [first, *(prepare(home, again, lambda _: None) for _ in range(times - 1))]
 
     def created(one: PreparedRun) -> Run:

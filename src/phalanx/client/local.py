@@ -21,6 +21,7 @@ from phalanx.errors import CallError
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from phalanx.client.groups import HomeGroup
     from phalanx.home.home import Home
     from phalanx.registry.registry import Registry
     from phalanx.store import Artifact, ReplicaRecord, StatusChange, Store, Summary
@@ -237,6 +238,13 @@ class HomeReader:
         """The run with an id, a name (the newest of several) or the first characters of an id. Raises CallError if
         there is none, or several ids begin like that."""
         return RunReader(self._home, self._store, self._store.find(name))
+
+    def group(self, name: str) -> HomeGroup:
+        """The group with an id, a name or the first characters of an id. Raises CallError if there is none."""
+        from phalanx.client.groups import HomeGroup
+        from phalanx.scheduler.group_report import GroupReport
+
+        return HomeGroup(self._store, GroupReport(self._home, self._store, self._store.find(name)))
 
     def projects(self) -> list[str]:
         return [project for project, _ in self._store.projects()]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx.client import rows
+from phalanx.client.groups import RemoteGroup
 from phalanx.client.run_lookup import PAGE, RunLookup
 from phalanx.client.series import RemoteSeries
 from phalanx.client.transport import ServerUnreachable, joined
@@ -77,6 +78,10 @@ class QueryMethods(RunLookup):
     def plan(self, run: str | Run) -> dict[str, Any]:
         """Each replica's command, resources, rank and environment."""
         return dict(self._wire.get(joined("runs", self._id(run), "plan")))
+
+    def group(self, group: str | Run) -> RemoteGroup:
+        """A group, to read its trials and to change it."""
+        return RemoteGroup(self._wire, self._id(group))
 
     def groups(self, project: str | None = None) -> list[Any]:
         return list(self._wire.get(joined("groups"), project=project)["groups"])

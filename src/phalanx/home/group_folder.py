@@ -22,9 +22,9 @@ from phalanx.tracking.external_folder import derived_id, new_id
 Record = dict[str, Any]
 
 
-def trial_id(group_id: str, number: int) -> str:
+def trial_id(group_id: str, number: int, repeat: int = 0) -> str:
     """The id of a trial's run: derived, so that a trial that is made again after a crash is the same run."""
-    return derived_id("trial", group_id, number)
+    return derived_id("trial", group_id, number, *([repeat] if repeat else []))
 
 
 def allocation_id(group_id: str) -> str:
@@ -47,12 +47,13 @@ class GroupFolder(RunFolder):
         """The journal up to its last whole record. Raises CallError if one before that is damaged."""
         return SearchJournal(self.journal_file).read()
 
-    def ask(self, what: str, **fields: Any) -> None:
-        """Leave a request for the scheduler. Raises OSError."""
+    def ask(self, what: str, **fields: Any) -> str:
+        """Leave a request for the scheduler. Returns its name. Raises OSError."""
         folder = self.path / run_paths.REQUESTS
         folder.mkdir(mode=0o700, exist_ok=True)
         name = f"{time.time_ns():020d}-{new_id()}.json"
         write_atomic(folder / name, json.dumps({"what": what, **fields}).encode())
+        return name
 
     def requests(self) -> list[tuple[str, Mapping[str, Any]]]:
         """The requests that were not taken yet, oldest first, each with its name."""
@@ -79,18 +80,19 @@ class SearchJournal:
         self.writer: Writer | None = None
 
     def read(self) -> list[Record]:
-        reader = Reader(self.path)
+        """The records since the last call. Raises CallError if one is damaged."""
+        reader = Reader(self.path, self.size)
         found: list[Record] = []
         for record in reader.poll():
             content = record.data()
-            if content["seq"] != len(found) + 1:
+            if content["seq"] != self.seq + len(found) + 1:
                 break
             found.append(content)
         else:
-            self.size, self.seq, self.is_cut = reader.offset, len(found), True
+            self.size, self.seq, self.is_cut = reader.offset, self.seq + len(found), True
             if not reader.skipped_bytes:
                 return found
-        raise CallError(f"{self.path} is damaged after record {len(found)}: restore it from a backup")
+        raise CallError(f"{self.path} is damaged after record {self.seq + len(found)}: restore it from a backup")
 
     def news(self) -> list[Record]:
         """The whole records since the last read, which another process has appended."""

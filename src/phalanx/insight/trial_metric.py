@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,3 +58,21 @@ def _of_line(values: list[float], measure: TrialMeasure) -> float:
         return values[-1]
     finite = [value for value in values if math.isfinite(value)]
     return (max if measure.maximize else min)(finite, default=math.nan)
+
+
+# quantiles of Student's t distribution at 97.5 %, for 1, 2, … degrees of freedom
+_T = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+def interval_of(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the mean of repeated runs, by Student's t distribution; None for less than two of them."""
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return None
+    freedom = len(values) - 1
+    quantile = _T[freedom - 1] if freedom <= len(_T) else 1.96 + 2.37 / freedom + 2.8 / freedom**2
+    mean = statistics.fmean(values)
+    half = quantile * statistics.stdev(values) / math.sqrt(len(values))
+    return mean - half, mean + half

@@ -13,6 +13,7 @@ from phalanx.plan import frameworks, replica_variables
 from phalanx.plan.framework_checks import replicas_fault, wired_as
 from phalanx.plan.frameworks import Framework, ProcessGroup, Wiring
 from phalanx.plan.model import Member, Plan, Replica
+from phalanx.plan.replica_variables import GROUP_ID
 from phalanx.spec.model import (
     MOST_REPLICAS,
     RESOURCE_NAMES,
@@ -64,6 +65,8 @@ def make(
     if command is None:
         notes.append(_note(spec, "", "nothing to run: `run: {cmd: ...}` is missing"))
     own = replica_variables.shared(spec, run_id, project, roles, len(members))
+    if GROUP_ID in variables:
+        own |= replica_variables.info(spec, run_id, project, variables[GROUP_ID])
     shared = {**own, **variables, **wiring.shared}
     firsts = {member.role: member for member in reversed(members)}.values()  # roles may have different wiring
     wired = {*shared, *replica_variables.own(members[0]), *(name for first in firsts for name in wiring.own(first))}

@@ -10,6 +10,7 @@ from phalanx.placeholders import Each, Hole, Value, host, path, port
 from phalanx.plan.model import Member
 from phalanx.spec.model import Kind, OutputsRefs, Spec, thaw
 
+GROUP_ID = "PHALANX_GROUP_ID"  # of a trial
 MOST_ADDRESSES = 2_000  # Linux limits a variable to 128 KiB; a larger run gets no list of all addresses
 _NAMESPACE = uuid.UUID("7d0c4a55-5f0e-5c0b-9a0e-1b6a6f3f9a11")
 
@@ -46,7 +47,7 @@ def shared(spec: Spec, run_id: str, project: str, roles: Mapping[str, int], size
         "POLYAXON_LOGS_PATH": (path("logs"),),
         "POLYAXON_RUN_OUTPUTS_PATH": outputs,
         "POLYAXON_RUN_DATA_PATHS": data_paths(spec),
-        _INFO_NAMES.get(spec.kind, "POLYAXON_JOB_INFO"): _json(_info(spec, run_id, project)),
+        **info(spec, run_id, project),
     }
     if size <= MOST_ADDRESSES:
         values |= {"PHALANX_CLUSTER": addresses, "POLYAXON_CLUSTER": addresses}
@@ -94,9 +95,15 @@ _INFO_NAMES = {
 }
 
 
-def _info(spec: Spec, run_id: str, project: str) -> dict[str, str]:
+def info(spec: Spec, run_id: str, project: str, group: str | None = None) -> dict[str, Value]:
+    """The variable that names a run; `group`: the id of the group that it is a trial of."""
     what = str(spec.kind)
-    return {
+    of_group = {
+        "experiment_group_name": f"{project}.{group}",
+        "experiment_group_uuid": uuid.uuid5(_NAMESPACE, f"run/{group}").hex,
+    }
+    found = {
+        **(of_group if group is not None else {}),
         "app": f"polyaxon-{what}",
         "role": "polyaxon-workers",
         "type": "polyaxon-runner",
@@ -105,6 +112,7 @@ def _info(spec: Spec, run_id: str, project: str) -> dict[str, str]:
         f"{what}_name": f"{project}.{spec.name or run_id}",
         f"{what}_uuid": uuid.uuid5(_NAMESPACE, f"run/{run_id}").hex,
     }
+    return {_INFO_NAMES.get(spec.kind, "POLYAXON_JOB_INFO"): _json(found)}
 
 
 def _json(value: object) -> str:

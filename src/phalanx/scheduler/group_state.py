@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from phalanx.home.group_folder import GroupFolder, Record, trial_id
@@ -29,15 +29,18 @@ from phalanx.tune.model import (
     entry_as_json,
     entry_from_json,
 )
+from phalanx.tune.space import EMPTY
 
 # records of ours, beside those of the search
 PAUSED, CONTINUED, CONCURRENCY, RETRIED, EARLIER = "paused", "continued", "concurrency", "retried", "earlier"
+REPEATED = "repeated"  # one of the repeats of a trial has ended
 RECENT = 32
-_OURS = (PAUSED, CONTINUED, CONCURRENCY, RETRIED, EARLIER)
+_OURS = (PAUSED, CONTINUED, CONCURRENCY, RETRIED, EARLIER, REPEATED)
+LegKey = tuple[int, int]  # trial and repeat
 
 
 class Leg(NamedTuple):
-    """One attempt that a trial is to make. It is carried out once its run has more than `after` statuses."""
+    """One attempt that a run of a trial is to make. It is carried out once the run has more than `after` statuses."""
 
     trial: int
     rung: int
@@ -45,26 +48,37 @@ class Leg(NamedTuple):
     resume: bool = True
     source: int | None = None
     why: str = ""
+    repeat: int = 0  # which of the runs of the trial
+
+    @property
+    def key(self) -> LegKey:
+        return self.trial, self.repeat
 
 
 class Best(NamedTuple):
     trial: int
     value: float
+    samples: Sequence[float] = ()  # that the value is the mean of
 
 
 class GroupState:
-    """`concurrency`: of the file, until a record changes it."""
+    """`concurrency`: of the file, until a record changes it. `repeats`: runs of each trial."""
 
-    def __init__(self, metric: Metric | None, concurrency: int, records: Iterable[Record] = ()) -> None:
+    def __init__(
+        self, metric: Metric | None, concurrency: int, records: Iterable[Record] = (), repeats: int = 1
+    ) -> None:
         self.history = History()
         self.metric = metric
         self.concurrency = concurrency
+        self.repeats = repeats
         self.seq = 0
-        self.legs: dict[int, Leg] = {}  # of the trials that are to run, or run
+        self.legs: dict[LegKey, Leg] = {}  # that are to run, or run
+        self.ends: dict[int, dict[int, Any]] = {}  # by trial and repeat: those of its last rung
+        self.samples: dict[int, list[float]] = {}  # by trial: the values that its own is the mean of
         self.paused: str | None = None  # why
         self.has_warned = False  # it was paused once because its first trials failed
         self.taken: set[str] = set()  # requests in the journal
-        self.retries: Counter[tuple[int, int]] = Counter()  # by trial and rung
+        self.retries: Counter[tuple[LegKey, int]] = Counter()  # by leg and rung
         self.best: Best | None = None
         self.earlier: dict[str, Mapping[str, Any]] = {}  # trials of earlier groups, by their points
         self.runs: dict[int, str] = {}  # of trials that were taken from earlier runs
@@ -79,18 +93,39 @@ class GroupState:
 
     @property
     def free_slots(self) -> int:
-        return max(0, self.concurrency - len(self.history.running))
+        """How many trials may start: the last of them need not have slots for all its repeats."""
+        return -(-max(0, self.concurrency - len(self.legs)) // self.repeats)
 
-    def run_of(self, number: int) -> str | None:
-        """The earlier run that a trial was taken from; None for one of its own."""
-        return self.runs.get(number)
+    def runs_of(self, group_id: str, number: int) -> list[str]:
+        """The runs of a trial: its own, or the earlier one that it was taken from."""
+        if number in self.runs:
+            return [self.runs[number]]
+        return [trial_id(group_id, number, repeat) for repeat in range(self.repeats)]
 
     def reusable(self, action: SearchAction) -> Mapping[str, Any] | None:
         """The trial of an earlier group with the same params and code."""
         if not isinstance(action, Create) or action.added:
             return None
         found = self.earlier.get(_key(action.params))
-        return found if found is not None and found["same_code"] else None
+        is_same = found is not None and found["same_code"] and found.get("repeats", 1) >= self.repeats
+        return found if is_same else None
+
+    def legs_of(self, number: int) -> list[Leg]:
+        """The open legs of a trial."""
+        return [leg for repeat in range(self.repeats) if (leg := self.legs.get((number, repeat))) is not None]
+
+    def end_record(self, leg: Leg, event: Event, **more: Any) -> dict[str, Any]:
+        """The record of the end of a leg: of its trial, or of one of the repeats of it."""
+        end = event_record(event, **more)
+        if self.repeats == 1:
+            return end
+        return {"what": REPEATED, "trial": leg.trial, "rung": leg.rung, "repeat": leg.repeat, "end": end}
+
+    def repeated(self) -> Iterator[Event]:
+        """The end of each trial whose repeats have all ended."""
+        for number in self.history.running if self.repeats > 1 else ():
+            if not self.legs_of(number):
+                yield combined(list(self.ends[number].values()))
 
     def fold(self, record: Record) -> None:
         """Take in one record."""
@@ -109,14 +144,16 @@ class GroupState:
 
     def _follow(self, entry: Entry, record: Record) -> None:
         """Which attempts are to be made after an entry of the search."""
-        after = int(record.get("after", 0))
+        after = record.get("after", 0)
         match entry:
             case Create():
-                self.legs[entry.trial] = Leg(entry.trial, entry.rung, after, source=entry.source, why=entry.why)
+                self._begin(Leg(entry.trial, entry.rung, source=entry.source, why=entry.why), after)
             case Promote():
-                self.legs[entry.trial] = Leg(entry.trial, entry.rung, after, entry.resume, entry.source, entry.why)
+                self._begin(Leg(entry.trial, entry.rung, 0, entry.resume, entry.source, entry.why), after)
             case Rerun():
-                self.legs[entry.trial] = Leg(entry.trial, self.history.trials[entry.trial].rung, after, why=entry.why)
+                ends = self.ends.get(entry.trial, {}).items()
+                kept = {repeat: end for repeat, end in ends if isinstance(end, Reported)}
+                self._begin(Leg(entry.trial, self.history.trials[entry.trial].rung, why=entry.why), after, kept)
             case Reported() | Stopped():
                 self._end(record, entry.value)
                 self._rank(entry.trial, entry.value)
@@ -125,11 +162,24 @@ class GroupState:
             case _:
                 pass
 
+    def _begin(self, leg: Leg, after: int | list[int], kept: Mapping[int, Any] = EMPTY) -> None:
+        """All runs of a trial are to make an attempt, except repeats whose end is `kept`."""
+        self.ends[leg.trial] = dict(kept)
+        for repeat in range(self.repeats):
+            if repeat not in kept:
+                length = after[repeat] if isinstance(after, list) else after
+                self.legs[leg.trial, repeat] = leg._replace(repeat=repeat, after=length)
+
     def _end(self, record: Record, value: float | None) -> None:
-        leg = self.legs.pop(record["trial"], None)
-        if leg is not None:
-            trial = self.history.trials[leg.trial]
-            shown = {"seq": record["seq"], "what": trial.state, "trial": leg.trial, "value": value, "rung": leg.rung}
+        number = record["trial"]
+        for leg in self.legs_of(number):
+            del self.legs[leg.key]
+        trial = self.history.trials[number]
+        if trial.ended == self.history.length:  # this entry ended it
+            found = values_of(self.ends[number].values())
+            if value is not None and found:
+                self.samples[number] = found
+            shown = {"seq": record["seq"], "what": trial.state, "trial": number, "value": value, "rung": trial.rung}
             self.recent.append({**shown, "why": trial.cause, "params": dict(trial.params)})
 
     def _fold_ours(self, record: Record) -> None:
@@ -149,15 +199,39 @@ class GroupState:
             case "concurrency":
                 self.concurrency = int(record["n"])
             case "retried":
-                trial, rung = record["trial"], record["rung"]
-                self.retries[trial, rung] += 1
-                self.legs[trial] = Leg(trial, rung, record["after"], why=record["why"])
+                again = Leg(record["trial"], record["rung"], record["after"], why=record["why"])
+                again = again._replace(repeat=record.get("repeat", 0))
+                self.retries[again.key, again.rung] += 1
+                self.legs[again.key] = again
+            case "repeated":
+                trial, repeat = record["trial"], record["repeat"]
+                self.legs.pop((trial, repeat), None)
+                self.ends[trial][repeat] = entry_from_json(record["end"])
 
     def _rank(self, trial: int, value: float | None) -> None:
         if value is None or value != value or self.metric is None:  # noqa: PLR0124 - NaN
             return
         if self.best is None or (value > self.best.value if self.metric.maximize else value < self.best.value):
-            self.best = Best(trial, value)
+            self.best = Best(trial, value, self.samples.get(trial, ()))
+
+
+def combined(ends: Sequence[Any]) -> Event:
+    """The end of a trial, from those of its repeats: invalid if one was, stopped if one was, failed if all did. Its
+    value is the mean of the values that there are."""
+    for kind in (Invalid, Stopped, Reported):
+        for end in ends:
+            if isinstance(end, kind):
+                return end if isinstance(end, Invalid) else end._replace(value=_mean(values_of(ends)))
+    failed: Event = ends[0]
+    return failed
+
+
+def values_of(ends: Iterable[Any]) -> list[float]:
+    return [end.value for end in ends if getattr(end, "value", None) is not None]
+
+
+def _mean(values: list[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
 
 
 def _key(params: Mapping[str, Any]) -> str:
@@ -179,8 +253,8 @@ def entries_of(record: Record) -> list[Entry]:
     return [entry, Reported(record["trial"], record["rung"], record["reused"])] if "reused" in record else [entry]
 
 
-def decision_record(action: SearchAction, seen_up_to: int, after: int = 0) -> dict[str, Any]:
-    """The record of an action. `after`: how many statuses the trial's run has now."""
+def decision_record(action: SearchAction, seen_up_to: int, after: int | list[int] = 0) -> dict[str, Any]:
+    """The record of an action. `after`: how many statuses the trial's run has now; if it has several, each of them."""
     found = {**entry_as_json(action), "seen_up_to": seen_up_to}
     return {**found, "after": after} if after else found
 
@@ -193,28 +267,5 @@ def read_state(home: Home, group: Run, search: Mapping[str, Any]) -> GroupState:
     """The state of a group for those who only look. `search`: the fact of that name. Raises CallError."""
     metric = search.get("metric")
     records = GroupFolder(home.run(group.id).path).records()
-    return GroupState(Metric(**metric) if metric else None, int(search.get("concurrency", 1)), records)
-
-
-def trial_rows(group_id: str, state: GroupState) -> list[dict[str, Any]]:
-    """Each trial, in the order of their numbers."""
-    return [
-        {
-            "trial": trial.number,
-            "run": state.run_of(trial.number) or trial_id(group_id, trial.number),
-            "state": trial.state,
-            "bracket": trial.bracket,
-            "rung": trial.rung,
-            "resource": trial.resource,
-            "value": trial.value,
-            "params": dict(trial.params),
-            "why": trial.cause,
-        }
-        for trial in state.history.trials
-    ]
-
-
-def ranked(rows: Iterable[dict[str, Any]], metric: Metric) -> list[dict[str, Any]]:
-    """The trials that have a value, best first; the older one if they are equal."""
-    found = [row for row in rows if row["value"] is not None and not math.isnan(row["value"])]
-    return sorted(found, key=lambda row: (-row["value"] if metric.maximize else row["value"], row["trial"]))
+    concurrency, repeats = int(search.get("concurrency", 1)), int(search.get("repeats", 1))
+    return GroupState(Metric(**metric) if metric else None, concurrency, records, repeats)

@@ -20,7 +20,7 @@ from phalanx.errors import CallError, SpecErrors
 from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import adopt_all, index
-from phalanx.insight.trial_metric import value_of
+from phalanx.insight.trial_metric import interval_of, value_of
 from phalanx.scheduler.group_state import (
     CONCURRENCY,
     CONTINUED,
@@ -43,7 +43,7 @@ from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.stored_plan import read_plan
 from phalanx.submission.model import TrialPlace
-from phalanx.submission.trials import TrialFactory, planned_rung, replace_outputs
+from phalanx.submission.trials import TrialFactory, planned_rung
 from phalanx.tune.history import FAILED, INVALID, REPORTED, STOPPED
 from phalanx.tune.model import (
     Added,
@@ -59,12 +59,14 @@ from phalanx.tune.model import (
     entry_as_json,
 )
 from phalanx.tune.rungs import hyperband_trials
+from phalanx.tune.space import size
 from phalanx.tune.suggestions import SuggestionFault
 
 MEASURE_S = 0.5  # how often to read the metrics that early stopping watches
 AGAIN_S = 5.0  # pause after an error of a group
 MOST_RETRIES = 3  # of a trial at one rung whose node or agent was lost
 ALIKE = 3  # so many first trials that fail for the same cause pause the group
+USER = "its user"
 INFRASTRUCTURE = frozenset([Cause.LOST, Cause.MEETING])
 _NUMBERS = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 
@@ -135,10 +137,11 @@ class ActiveGroup:
         self.settings = search_settings(self.factory.search, group.id)
         self.budget = SearchBudget.of(self.factory.search.budget, group.created_at)
         self.journal = SearchJournal(self.folder.journal_file)
-        self.state = GroupState(self.settings.metric, self.factory.search.concurrency, self.journal.read())
+        search = self.factory.search
+        self.state = GroupState(self.settings.metric, search.concurrency, self.journal.read(), search.repeats)
         # the agents of packed trials end with their job
         self.infrastructure = INFRASTRUCTURE | ({Cause.STOPPED} if self.factory.jobs is not None else set())
-        self.started = {leg.trial for leg in self.state.legs.values() if self._is_carried_out(leg)}
+        self.started = {leg.key for leg in self.state.legs.values() if self._is_carried_out(leg)}
         self.search = SearchProcess(self.folder, self.settings)
         self.metrics = WatchedMetrics(self.home, self.store, self.settings)
         self.measure_at = 0.0
@@ -157,31 +160,24 @@ class ActiveGroup:
     def _is_carried_out(self, leg: Leg) -> bool:
         """Whether its run has begun this attempt. The store may lag behind: it would take the end of the attempt before
         for that of this one."""
-        run_id = trial_id(self.id, leg.trial)
+        run_id = trial_id(self.id, *leg.key)
         folder = self.home.run(run_id)
         history = folder.history()
         if not history:
             return False
-        self.ledger.apply_history(self._run(run_id), history)
+        self.ledger.apply_history(_row(self.home, self.store, run_id), history)
         return len(history) > leg.after and planned_rung(folder.path) in (leg.rung, None)
-
-    def _run(self, run_id: str) -> Run:
-        """The row of a trial's run, made from its folder if it is missing. Raises CallError if both are."""
-        if self.store.status_of(run_id) is None:
-            adopt_all(self.home, self.store, [run_id])
-            run = self.store.find(run_id)
-            if run.is_done:
-                index(self.home, self.store, run)
-        return self.store.find(run_id)
 
     # one step ----------------------------------------------------------------------------------------------------
 
     def step(self, group: Run) -> None:
         if not self.state.seq and self.factory.search.warm_start:
             self._record(self._earlier(group))
-        for name, asked in self.folder.requests():
+        requests = self.folder.requests()
+        for name, asked in requests:
             self._take(name, asked)
         self._record(self._ended())
+        self._record(map(event_record, self.state.repeated()))
         self._record(self._arrived())
         self._warn()
         stop = self.folder.stop_reason()
@@ -194,17 +190,18 @@ class ActiveGroup:
         else:
             self._carry_out()
         self._show(group)
-        if not self.state.legs and (stop is not None or finish is not None):
+        for name, _ in requests:
+            self.folder.forget_request(name)  # who waits for it then sees its effect
+        if not self.state.running and (stop is not None or finish is not None):
             self._conclude(group, stop)
 
     def _record(self, contents: Iterator[dict[str, Any]]) -> None:
         """Append to the journal, then fold."""
         for record in self.journal.append(contents):
-            number = record.get("trial", -1)
-            before = self.state.legs.get(number)
+            before = self.state.legs_of(record.get("trial", -1))
             self.state.fold(record)
-            if self.state.legs.get(number) != before:
-                self.started.discard(number)  # it has ended, or has a new leg
+            # those that have ended, or have a new leg
+            self.started -= {leg.key for leg in before if self.state.legs.get(leg.key) != leg}
 
     # what happened -----------------------------------------------------------------------------------------------
 
@@ -215,7 +212,6 @@ class ActiveGroup:
                 self._record(self._reruns())  # repeated after a crash, it finds those that are left
             content = _request(asked)
             self._record(iter([] if content is None else [{**content, "request": name}]))
-        self.folder.forget_request(name)
 
     def _earlier(self, group: Run) -> Iterator[dict[str, Any]]:
         """The results of earlier groups: one record, so that all of them are there or none."""
@@ -228,25 +224,28 @@ class ActiveGroup:
         """Trials that failed, or that a user stopped, run again. A stop of the search has a cause."""
         for trial in self.state.history.trials:
             if trial.state == FAILED or (trial.state == STOPPED and not trial.cause):
-                after = len(self._trial_folder(trial.number).history())
+                after = self._lengths(trial.number)
                 yield event_record(Rerun(trial.number, "the group was resumed"), after=after)
 
-    def _trial_folder(self, number: int) -> Any:
-        return self.home.run(trial_id(self.id, number))
+    def _lengths(self, number: int) -> int | list[int]:
+        """How many statuses the run of a trial has now; if there are several, each of them."""
+        runs = [trial_id(self.id, number, repeat) for repeat in range(self.state.repeats)]
+        found = [len(self.home.run(run_id).history()) for run_id in runs]
+        return found if len(found) > 1 else found[0]
 
     def _ended(self) -> Iterator[dict[str, Any]]:
         """The ends of trials."""
-        numbers = {trial_id(self.id, number): number for number in self.started}
-        seen = {stamp.id: stamp for stamp in self.store.seen_of(numbers)}
-        for run_id, number in numbers.items():
+        legs = {trial_id(self.id, *key): self.state.legs[key] for key in self.started}
+        seen = {stamp.id: stamp for stamp in self.store.seen_of(legs)}
+        for run_id, leg in legs.items():
             if run_id not in seen:
                 if self.home.run(run_id).path.exists():
                     adopt_all(self.home, self.store, [run_id])
                 else:
-                    yield event_record(Stopped(number, self.state.legs[number].rung), why="its run was removed")
+                    yield self.state.end_record(leg, Stopped(leg.trial, leg.rung), why="its run was removed")
             elif seen[run_id].status in _DONE:
                 run = self.store.find(run_id)
-                *measured, end = self._end_of(run, self.state.legs[number])
+                *measured, end = self._end_of(run, leg)
                 yield from measured
                 yield {**end, **self._used_by(run)}
 
@@ -254,28 +253,27 @@ class ActiveGroup:
         facts = self.store.facts(run.id)
         invalid = facts.get("invalid")
         if isinstance(invalid, dict) and invalid.get("attempt") == run.attempt:
-            yield event_record(Invalid(leg.trial, str(invalid.get("why", ""))))
+            yield self.state.end_record(leg, Invalid(leg.trial, str(invalid.get("why", ""))))
             return
-        if self.settings.watched:
+        if self.settings.watched and not leg.repeat:
             yield from map(event_record, self.metrics.news(run.id, leg.trial))
         measure = self.factory.measure
         value = None
         if measure is not None:
             value = value_of(self.home.run(run.id).path, self.store.summaries(run.id), measure)
         if run.status == Status.SUCCEEDED:
-            yield event_record(Reported(leg.trial, leg.rung, value))
+            yield self.state.end_record(leg, Reported(leg.trial, leg.rung, value))
         elif run.status == Status.FAILED:
             failure = facts.get("failure") or {}
-            tried = self.state.retries[leg.trial, leg.rung]
+            tried = self.state.retries[leg.key, leg.rung]
             is_lost = failure.get("cause") in self.infrastructure and failure["attempt"] == run.attempt
             if is_lost and tried < MOST_RETRIES:
-                after = len(self._trial_folder(leg.trial).history())
-                again = {"trial": leg.trial, "rung": leg.rung, "after": after, "why": run.reason}
-                yield {"what": RETRIED, **again}
+                again = {"trial": leg.trial, "rung": leg.rung, "repeat": leg.repeat, "why": run.reason}
+                yield {"what": RETRIED, **again, "after": len(self.home.run(run.id).history())}
             else:
-                yield event_record(Failed(leg.trial, leg.rung, run.reason))
+                yield self.state.end_record(leg, Failed(leg.trial, leg.rung, run.reason))
         else:
-            yield event_record(Stopped(leg.trial, leg.rung, value), why=run.reason)
+            yield self.state.end_record(leg, Stopped(leg.trial, leg.rung, value), why=run.reason)
 
     def _used_by(self, run: Run) -> dict[str, Any]:
         if self.budget is None:
@@ -284,12 +282,12 @@ class ActiveGroup:
         return {"used": used_by(run, self.store.statuses(run.id), plan)}
 
     def _arrived(self) -> Iterator[dict[str, Any]]:
-        """New values of the metrics that early stopping watches."""
+        """New values of the metrics that early stopping watches: of repeated trials those of their first run."""
         now = time.monotonic()
         if not self.settings.watched or now < self.measure_at:
             return
         self.measure_at = now + MEASURE_S
-        runs = {trial_id(self.id, number): number for number in self.started}
+        runs = {trial_id(self.id, number): number for number, repeat in self.started if not repeat}
         self.metrics.keep_only(runs)
         for run_id, number in runs.items():
             yield from map(event_record, self.metrics.news(run_id, number))
@@ -327,7 +325,7 @@ class ActiveGroup:
     def _decided(self, action: SearchAction, seen_up_to: int) -> Iterator[dict[str, Any]]:
         """The record of an action; with `reuse`, it may have the result of the same point of an earlier group."""
         if isinstance(action, Promote):
-            yield decision_record(action, seen_up_to, len(self._trial_folder(action.trial).history()))
+            yield decision_record(action, seen_up_to, self._lengths(action.trial))
             return
         earlier = self.state.reusable(action) if self.factory.search.reuse else None
         reused = {} if earlier is None else {"run": earlier["run"], "reused": earlier["value"]}
@@ -335,47 +333,51 @@ class ActiveGroup:
 
     def _carry_out(self) -> None:
         """Start the recorded attempts that are not started yet, and stop trials that are to be stopped."""
-        for number, trial in list(self.state.running.items()):
+        for leg in list(self.state.legs.values()):
+            trial = self.state.history.trials[leg.trial]
             if trial.is_stopping:
-                self._stop_trial(number, trial.cause)
-            elif number not in self.started and self.state.paused is None:
+                self._stop_leg(leg, trial.cause)
+            elif leg.key not in self.started and self.state.paused is None:
+                if len(self.started) >= self.state.concurrency:
+                    continue
                 try:
-                    if self._start(self.state.legs[number]):
-                        self.started.add(number)
+                    if self._start(leg):
+                        self.started.add(leg.key)
                 except (CallError, SpecErrors) as fault:
-                    self._record(iter([event_record(Failed(number, trial.rung, str(fault)))]))
+                    self._record(iter([self.state.end_record(leg, Failed(leg.trial, leg.rung, str(fault)))]))
 
     def _start(self, leg: Leg) -> bool:
         """Make the run of a trial, or queue its next attempt. False if its run has not ended yet."""
         trial = self.state.history.trials[leg.trial]
-        run_id = trial_id(self.id, leg.trial)
-        source = trial_id(self.id, leg.source) if leg.source is not None else None
-        place = TrialPlace(self.id, leg.trial, leg.rung, trial.resource)
+        run_id = trial_id(self.id, *leg.key)
+        source = trial_id(self.id, leg.source, leg.repeat) if leg.source is not None else None
+        seed = leg.repeat if self.factory.search.repeat is not None else None
+        place = TrialPlace(self.id, leg.trial, leg.rung, trial.resource, seed)
         if not self.home.run(run_id).path.exists():
             self.factory.create(self.store, self.factory.prepare(place, trial.params), source)
             return True
-        run = self._run(run_id)
+        run = _row(self.home, self.store, run_id)
         if not run.is_done:
             return False
         if planned_rung(self.home.run(run_id).path) != leg.rung:
             prepared = self.factory.prepare(place, trial.params)
             if source is not None or not leg.resume:
-                replace_outputs(self.home, run, source)
+                self.factory.start_over(run, source)
             self.factory.replan(self.store, prepared)
         self.home.keep_environment(run_id, self.factory.environment.variables)
         queue_next_attempt(self.home, self.store, run, f"rung {leg.rung}: {leg.why}" if leg.rung else leg.why)
         return True
 
     def _stop_trials(self, why: str) -> None:
-        for number in list(self.state.running):
-            self._stop_trial(number, why)
+        for leg in list(self.state.legs.values()):
+            self._stop_leg(leg, why)
 
-    def _stop_trial(self, number: int, why: str) -> None:
+    def _stop_leg(self, leg: Leg, why: str) -> None:
         """Stop its run; one that was not started yet never is."""
-        if number in self.started:
-            self._trial_folder(number).ask_to_stop(why)
+        if leg.key in self.started:
+            self.home.run(trial_id(self.id, *leg.key)).ask_to_stop(why)
         else:
-            self._record(iter([event_record(Stopped(number, self.state.legs[number].rung), why=why)]))
+            self._record(iter([self.state.end_record(leg, Stopped(leg.trial, leg.rung), why=why)]))
 
     # its own status ----------------------------------------------------------------------------------------------
 
@@ -398,6 +400,7 @@ class ActiveGroup:
             "trials": {name: count for name, count in state.history.counts.items() if count},
             "total": self._total(),
             "concurrency": state.concurrency,
+            "repeats": state.repeats,
             "paused": state.paused,
             "used": state.used._asdict() if self.budget is not None else None,
             "recent": list(state.recent),
@@ -405,8 +408,10 @@ class ActiveGroup:
             if best is None
             else {
                 "trial": best.trial,
-                "run": state.run_of(best.trial) or trial_id(self.id, best.trial),
+                "run": state.runs_of(self.id, best.trial)[0],
                 "value": best.value,
+                "interval": interval_of(best.samples),
+                "params": dict(state.history.trials[best.trial].params),
             },
         }
         if shown != self.shown:
@@ -419,6 +424,9 @@ class ActiveGroup:
         n = self.factory.search.size if history.n is None else history.n
         if n is None and self.settings.algorithm == "hyperband":
             n = hyperband_trials(options["max_iter"], options["eta"])
+        points = size(self.settings.dimensions)
+        if n is not None and points is not None:
+            n = min(n, points)  # no point is tried twice
         added = len(history.trials) - sum(history.own.values()) + len(history.open_points)
         return None if n is None else n + added
 
@@ -440,16 +448,26 @@ class ActiveGroup:
 _DONE = frozenset(["succeeded", "failed", "stopped", "skipped", "upstream_failed"])
 
 
+def _row(home: Home, store: Store, run_id: str) -> Run:
+    """The row of a trial's run, made from its folder if it is missing. Raises CallError if both are."""
+    if store.status_of(run_id) is None:
+        adopt_all(home, store, [run_id])
+        run = store.find(run_id)
+        if run.is_done:
+            index(home, store, run)
+    return store.find(run_id)
+
+
 def _request(asked: Mapping[str, Any]) -> dict[str, Any] | None:
     """The record of a user's request; None for one that is invalid."""
     try:
         match asked["what"]:
             case "pause":
-                return {"what": PAUSED, "why": str(asked.get("why") or "by its user")}
+                return {"what": PAUSED, "why": f"by {asked.get('by') or USER}"}
             case "continue" | "rerun":
                 return {"what": CONTINUED}
             case "finish":
-                return entry_as_json(Finish("ended by its user: no new trials were started"))
+                return entry_as_json(Finish(f"ended by {asked.get('by') or USER}: no new trials were started"))
             case "concurrency":
                 return {"what": CONCURRENCY, "n": max(1, int(asked["n"]))}
             case "add":

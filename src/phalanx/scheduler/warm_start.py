@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from phalanx.errors import CallError
-from phalanx.home.group_folder import trial_id
 from phalanx.insight.trial_metric import TrialMeasure, value_of
 from phalanx.scheduler.group_state import read_state
 from phalanx.scheduler.ledger import Ledger
 from phalanx.store import Run
+from phalanx.store.statuses import Status
 from phalanx.tune.history import REPORTED
 from phalanx.tune.space import Dimension
 
@@ -29,13 +29,15 @@ def earlier_trials(
             raise CallError(f"`warm_start`: run {other.id} is no group")
         state = read_state(home, other, store.facts(other.id).get("search") or {})
         for trial in state.history.trials:
-            run_id = state.run_of(trial.number) or trial_id(other.id, trial.number)
-            if trial.state != REPORTED or not fits(dimensions, trial.params) or store.status_of(run_id) is None:
+            if trial.state != REPORTED or not fits(dimensions, trial.params):
                 continue
-            value = value_of(home.run(run_id).path, store.summaries(run_id), measure)
-            if value is not None and math.isfinite(value):
+            runs = [run for run in state.runs_of(other.id, trial.number) if store.status_of(run) == Status.SUCCEEDED]
+            values = [value_of(home.run(run).path, store.summaries(run), measure) for run in runs]
+            finite = [value for value in values if value is not None and math.isfinite(value)]
+            if finite:
                 about = {"why": f"trial {trial.number} of group {other.id}", "same_code": other.commit == group.commit}
-                found.append({"params": dict(trial.params), "value": value, "run": run_id, **about})
+                made = {"value": math.fsum(finite) / len(finite), "run": runs[0], "repeats": len(finite)}
+                found.append({"params": dict(trial.params), **made, **about})
     return found
 
 

@@ -28,6 +28,7 @@ from phalanx.server.routes import (
     charts,
     compare,
     files,
+    groups,
     live,
     logs,
     models,
@@ -47,7 +48,7 @@ from phalanx.server.routes import (
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
-    *(submissions, snapshots, run_actions, specs, topology, usage, queue, live),
+    *(submissions, snapshots, run_actions, groups, specs, topology, usage, queue, live),
     *(runs, series, charts, compare, previews, files, pods, logs, models, mlflow, session, metrics, static_page),
 )
 
@@ -79,7 +80,7 @@ def make_app(
     app.state.page = static_page.StaticPage()
     app.state.live = broker.EventBroker(context)
     app.state.steps = ReplicaSteps()
-    for name in ("uses", "columns", "queue", "machine"):
+    for name in ("uses", "columns", "queue", "machine", "groups"):
         setattr(app.state, name, CachedResponse[Any]())
     app.state.shares = CachedResponse[Any](4096)
     app.state.metrics = counting.metrics

@@ -125,11 +125,14 @@ async def _answer(server: uvicorn.Server, listening: socket.socket) -> None:
 def _server(app: ASGIApp, options: ServerOptions, counting: RequestStats) -> uvicorn.Server:
     import uvicorn
 
+    from phalanx.server.http.body_pace import TimedProtocol
+
     for name in ("uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).propagate = False
     logging.getLogger("uvicorn.error").handlers = [UvicornLogHandler(counting.log)]
     config = uvicorn.Config(
         app,
+        http=TimedProtocol,
         log_config=None,
         log_level="error",
         access_log=False,

@@ -10,15 +10,18 @@ import os
 import socket
 import traceback
 from collections.abc import Callable, Iterable
+from functools import partial
 from urllib.parse import urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from phalanx.server.auth.audit import Audit
 from phalanx.server.auth.credentials import SAFE_METHODS, AuthResult, Credentials, is_from_here
-from phalanx.server.auth.rate_limits import Traffic, network_of
+from phalanx.server.auth.rate_limits import Traffic, address_of, network_of
+from phalanx.server.http.body_pace import PacedBody
 from phalanx.server.http.responses import RequestError, refusal_answer
 from phalanx.server.ops.access_log import ServerLog
 from phalanx.server.policy import is_routine
@@ -51,7 +54,7 @@ class GuardMiddleware:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] == "http":  # web sockets are not supported: the server closes an unanswered one
-            await _Visit(self, scope, send).make(receive)
+            await _Visit(self, scope, PacedBody(receive), send).make()
 
     async def admit(self, scope: Scope) -> None:
         """Raises RequestError; otherwise stores the caller in the scope."""
@@ -61,42 +64,50 @@ class GuardMiddleware:
         is_visit = is_navigation(headers, scope["method"])
         if not is_visit:
             check_origin(headers)
-        self.traffic.count([f"address {network_of(address)}"])
+        scope["state"]["key"] = f"address {network_of(address)}"  # who shares limits: an address, or an identity
+        self.traffic.count([scope["state"]["key"]])
         # A visitor who follows a link from another site gets the page anonymously: the page then makes its own
         # requests.
         claim = AuthResult() if is_visit else await self.credentials.claim(headers, scope["method"], address)
-        if claim.identity is not None:
-            self.traffic.count([f"{claim.identity.kind} {claim.identity.name}"])
         scope["state"]["claim"] = claim
+        if claim.identity is not None:
+            scope["state"]["key"] = f"{claim.identity.kind} {claim.identity.name}"
+            self.traffic.count([scope["state"]["key"]])
 
     async def note(self, scope: Scope, status: int) -> None:
         claim: AuthResult | None = scope["state"].get("claim")
         caller = claim.identity if claim is not None else None
         where = address_of(scope)
         action = f"{scope['method']} {getattr(scope.get('route'), 'path', '(nothing)')}"
+        about = {"run": scope.get("path_params", {}).get("run_id"), **scope["state"].get("about", {})}
         if status in REFUSED:
-            await run_in_threadpool(self.audit.note_refusal, caller, action, scope["path"], status, where)
+            note = partial(self.audit.note_refusal, caller, action, scope["path"], status, where, **about)
+            await run_in_threadpool(note)
         elif scope["method"] not in SAFE_METHODS and not is_routine(scope):
             self.changed()
-            await run_in_threadpool(self.audit.note, caller, action, scope["path"], status, where)
+            await run_in_threadpool(partial(self.audit.note, caller, action, scope["path"], status, where, **about))
 
 
 class _Visit:
     """One request and its response."""
 
-    def __init__(self, guard: GuardMiddleware, scope: Scope, send: Send) -> None:
+    def __init__(self, guard: GuardMiddleware, scope: Scope, body: PacedBody, send: Send) -> None:
         self.guard = guard
         self.scope = scope
+        self.body = body
         self.send = send
         self.is_begun = False
         scope.setdefault("state", {})["leaving"] = []
 
-    async def make(self, receive: Receive) -> None:
+    async def make(self) -> None:
+        receive = self.body.receive
         try:
             await self.guard.admit(self.scope)
             await self.guard.app(self.scope, receive, self._send)
         except RequestError as refusal:
             await refusal_answer(refusal, self.scope["path"])(self.scope, receive, self._send)
+        except ClientDisconnect:
+            return  # nobody is left to answer
         except Exception as fault:  # the edge: the client gets a message, the operator the place in the code
             log_error(self.scope, fault)
             if self.is_begun:
@@ -112,12 +123,15 @@ class _Visit:
         if message["type"] == "http.response.start":
             self.is_begun = True
             await self.guard.note(self.scope, message["status"])
+            if message["status"] >= 400 and not self.body.is_whole and has_body(self.scope):
+                # Without it the server would read the rest of the body before the next request.
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         await self.send(message)
 
 
-def address_of(scope: Scope) -> str:
-    client = scope.get("client")
-    return str(client[0]) if client else ""
+def has_body(scope: Scope) -> bool:
+    headers = Headers(scope=scope)
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 
 
 def check_size(scope: Scope) -> None:

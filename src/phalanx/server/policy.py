@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -13,10 +14,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import Scope
 
 from phalanx.server import static_page
-from phalanx.server.auth.credentials import claim_of
+from phalanx.server.auth.credentials import SAFE_METHODS, claim_of
 from phalanx.server.auth.identities import Identity, Role
 from phalanx.server.auth.rate_limits import Traffic
 from phalanx.server.context import Context, require_role, run_not_found
+from phalanx.server.http.bodies import json_bytes
 from phalanx.server.http.responses import RequestError
 
 
@@ -36,6 +38,7 @@ class Rule(Enum):
 
 V1 = "/api/v1"
 RUN = f"{V1}/runs/{{run_id}}"
+GROUP = f"{V1}/groups/{{run_id}}"
 POD = f"{V1}/pods/{{run_id}}/{{attempt}}"
 
 REPLICA_PREFIX = "/tracked/{run_id}/{attempt}/{replica}"
@@ -78,6 +81,16 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{RUN}/use"): Rule.VIEW,
     ("GET", f"{RUN}/use/{{replica}}"): Rule.VIEW,
     ("GET", f"{RUN}/live"): Rule.VIEW,
+    # groups
+    ("GET", GROUP): Rule.VIEW,
+    ("GET", f"{GROUP}/trials"): Rule.VIEW,
+    ("GET", f"{GROUP}/importance"): Rule.VIEW,
+    ("POST", f"{GROUP}/pause"): Rule.MANAGE,
+    ("POST", f"{GROUP}/resume"): Rule.MANAGE,
+    ("POST", f"{GROUP}/finish"): Rule.MANAGE,
+    ("POST", f"{GROUP}/concurrency"): Rule.MANAGE,
+    ("POST", f"{GROUP}/extend"): Rule.MANAGE,
+    ("POST", f"{GROUP}/points"): Rule.MANAGE,
     # series
     ("GET", f"{RUN}/metrics"): Rule.VIEW,
     ("GET", f"{RUN}/metrics/series"): Rule.VIEW,
@@ -136,6 +149,7 @@ STARTING = {
     ("POST", f"{V1}/runs/submit"),
     ("POST", f"{V1}/snapshots"),
     *(("POST", f"{RUN}/{verb}") for verb in ("restart", "copy", "resume")),
+    *(("POST", f"{GROUP}/{verb}") for verb in ("resume", "concurrency", "extend", "points")),
 }
 
 
@@ -151,7 +165,6 @@ COSTLY = {
     ("GET", f"{RUN}/chart"),
     ("GET", f"{V1}/charts"),
     ("GET", f"{V1}/compare"),
-    ("POST", f"{V1}/snapshots"),
     ("POST", f"{V1}/runs/submit"),
 }
 PIECES = {("PUT", f"{RUN}/files/{{path:path}}"), ("PUT", f"{POD}/files/{{path:path}}")}
@@ -170,19 +183,14 @@ async def authorise(request: Request) -> None:
     gate = None
     if _is_among(request.scope, COSTLY, COSTLY_CALLS):
         gate = traffic.costly
-    elif _is_among(request.scope, PIECES, ()) and not _is_streamed(request):
-        gate = traffic.uploads
     elif _is_among(request.scope, {CODE}, ()):
         gate = traffic.packing
     if gate is not None:
-        await gate.enter()
-        request.scope["state"]["leaving"].append(gate.leave)
-
-
-def _is_streamed(request: Request) -> bool:
-    """Whether a whole file is uploaded: it is streamed, never held in memory."""
-    asked = request.query_params
-    return asked.get("whole") in ("1", "true") and "size" not in asked
+        if request.method not in SAFE_METHODS:
+            await json_bytes(request)  # before a slot is taken: who sends slowly must not hold one
+        key = request.scope["state"]["key"]
+        await gate.enter(key)
+        request.scope["state"]["leaving"].append(partial(gate.leave, key))
 
 
 def is_routine(scope: Scope) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from phalanx.errors import Location, SpecErrors
 from phalanx.spec import backend_sections, commands
 from phalanx.spec.dialects import modernise
-from phalanx.spec.matrix import first_values
+from phalanx.spec.matrix import SEED, first_values
 from phalanx.spec.model import EMPTY, Build, CollectOptions, Kind, Search, Spec, Variable, freeze, thaw
 from phalanx.spec.params import Params, declared_value, parse_value, type_fault
 from phalanx.spec.pipelines import read_pipeline
@@ -362,6 +362,10 @@ def _search(root: Node, findings: Diagnostics) -> Search | None:
             findings.note(where, f"`{name}` is a distribution, not enumerable by grid search: read as random search")
     if algorithm == "random_search" and "n_experiments" not in settings and any(d.values is None for d in matrix):
         findings.note(where, "running it requires `random_search: {n_experiments: N}`")
+    taken = {*(dimension.name for dimension in matrix), settings.get("resource", EMPTY).get("name")}
+    if "repeat" in values and SEED in taken:
+        message = f"`repeat` sets the param `{SEED}`, which the search sets, too"
+        findings.error(node.get("repeat") or node, message, "rename the other one, or drop `repeat`", at_key=True)
     if len(findings.errors) > before:
         return None
     return Search(
@@ -378,6 +382,7 @@ def _search(root: Node, findings: Diagnostics) -> Search | None:
         warm_start=values.get("warm_start", ()),
         reuse=values.get("reuse", False),
         slurm=values.get("slurm", EMPTY),
+        repeat=values.get("repeat"),
     )
 
 

@@ -19,6 +19,7 @@ from phalanx.tune.rungs import first_amount
 from phalanx.tune.space import Dimension, typical
 
 MAX_VALUES = 100_000
+SEED = "seed"  # the param that tells the repeats of a point apart
 HIGHEST_POWER = 700  # of e, within the floating-point range
 
 Numbers = list[float]
@@ -243,4 +244,6 @@ def first_values(search: Search) -> dict[str, Any]:
         resource = search.settings["resource"]
         amount = first_amount(search.settings)
         point[resource["name"]] = int(amount) if resource.get("type") == "int" else float(amount)
+    if search.repeat is not None:
+        point[SEED] = 0
     return {**point, **{dimension.name: typical(dimension) for dimension in search.matrix}}

@@ -251,6 +251,12 @@ class Search(NamedTuple):
     warm_start: tuple[str, ...] = ()
     reuse: bool = False
     slurm: Mapping[str, Any] = EMPTY
+    repeat: int | None = None
+
+    @property
+    def repeats(self) -> int:
+        """Runs of each point."""
+        return self.repeat or 1
 
     @property
     def size(self) -> int | None:

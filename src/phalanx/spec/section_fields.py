@@ -278,6 +278,9 @@ HPTUNING = RecordShape(
         "seed": Field(Number(whole=True), "The random seed."),
         **{name: Field(record, f"Search by {name}.") for name, record in ALGORITHMS.items()},
         "metric": Field(METRIC, "The metric to rank runs by, for searches that do not compare runs themselves."),
+        "repeat": Field(
+            Number(low=1, whole=True), "Runs of each point, with the param `seed` from 0 up; ranked by their mean."
+        ),
         "early_stopping": Field(ListOf(EARLY_STOPPING), "Conditions that stop the search."),
         "budget": Field(BUDGET, "Start no more runs when this is used."),
         "warm_start": Field(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sqlite3
 import time
 from abc import ABC, abstractmethod
@@ -18,6 +19,7 @@ from phalanx.errors import StoreError
 Row = tuple[Any, ...]
 
 BUSY_S = 30.0
+SHARED_BYTES = 32 << 10  # of the file -shm, without which SQLite opens no database
 # PostgreSQL texts cannot contain NUL, and UTF-8 cannot encode lone surrogates
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
@@ -194,7 +196,15 @@ class SqliteDatabase(Database):
             return f"{said}. Move it away and run `phalanx doctor --rebuild`: the run folders contain all data"
         if "locked" in said:
             return f"{said} for {BUSY_S:.0f} seconds by another process"
+        if "disk I/O error" in said and self._free_bytes() < SHARED_BYTES:
+            return "no space left on its disk"
         return said
+
+    def _free_bytes(self) -> int:
+        try:
+            return shutil.disk_usage(self.path.parent).free
+        except OSError:
+            return SHARED_BYTES
 
 
 class PostgresDatabase(Database):

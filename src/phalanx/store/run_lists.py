@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from phalanx.errors import CallError
 from phalanx.store.database import Database
 from phalanx.store.query import Clause
-from phalanx.store.records import DONE, microseconds, utc
+from phalanx.store.records import DONE, StatusChange, microseconds, utc
 
 BATCH = 500
 MOST_PROJECTS = 400  # in addition to a query's parameters: at most 999
@@ -139,4 +139,20 @@ class RunListQueries:
                 [name, *these],
             )
             found |= {run_id: json.loads(text) for run_id, text in rows}
+        return found
+
+    def statuses_of(self, run_ids: Iterable[str]) -> dict[str, list[StatusChange]]:
+        """The status changes of many runs, by run id, oldest first; unknown runs are omitted."""
+        wanted = list(run_ids)
+        found: dict[str, list[StatusChange]] = {}
+        for start in range(0, len(wanted), BATCH):
+            these = wanted[start : start + BATCH]
+            rows = self._database.rows(
+                f"""SELECT runs.id, statuses.number, statuses.attempt, statuses.status, statuses.reason, statuses.at
+                FROM statuses JOIN runs ON runs.key = statuses.run_key
+                WHERE runs.id IN ({", ".join("?" * len(these))}) ORDER BY statuses.run_key, statuses.number""",
+                these,
+            )
+            for *change, at in rows:
+                found.setdefault(change[0], []).append(StatusChange._make([*change, utc(at)]))
         return found

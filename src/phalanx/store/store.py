@@ -46,6 +46,8 @@ TABLES = (
 )
 _IS_DONE = f"status IN ({', '.join(map(repr, DONE))})"
 _IS_ACTIVE = _IS_DONE.replace(" IN ", " NOT IN ")  # exactly the condition of the index `runs_active`
+_IS_NO_TRIAL = """(runs."group" IS NULL OR NOT EXISTS (
+    SELECT 1 FROM runs AS whole WHERE whole.id = runs."group" AND whole.kind = 'group'))"""
 
 
 _ADD_RUN = insertion("runs", _RUN_FIELDS, "id")
@@ -223,17 +225,19 @@ class Store(TrackedValueQueries, RunListQueries):
             lambda: self._select(begun, [text, text + "\U0010ffff"]),
         )
 
-    def runs(
+    def runs(  # noqa: PLR0913 - what a list can be asked for
         self,
         query: str = "",
         sort: str = "-created_at",
         limit: int | None = 20,
         offset: int = 0,
         project: str | Collection[str] | None = None,
+        *,
+        folded: bool = False,
     ) -> list[Run]:
         """A page of the runs that match a query (see `phalanx.store.query`); of one project, of several, or of all.
-        Raises CallError for an invalid query."""
-        wanted, ordered = self._where(query, project), order(sort)
+        `folded`: without the trials of groups. Raises CallError for an invalid query."""
+        wanted, ordered = self._where(query, project, folded=folded), order(sort)
         return self._select(
             f"SELECT key FROM runs{ordered.join.sql} WHERE {wanted.sql} ORDER BY {ordered.by} LIMIT ? OFFSET ?",
             [*ordered.join.args, *wanted.args, _ALL if limit is None else max(0, limit), max(0, offset)],
@@ -245,9 +249,9 @@ class Store(TrackedValueQueries, RunListQueries):
         """A page of the runs for which all comparisons hold."""
         return self._select(*selection(self._database, comparisons, orderings, limit, offset))
 
-    def count(self, query: str = "", project: str | Collection[str] | None = None) -> int:
+    def count(self, query: str = "", project: str | Collection[str] | None = None, *, folded: bool = False) -> int:
         """The number of runs that match a query. Raises CallError for an invalid query."""
-        wanted = self._where(query, project)
+        wanted = self._where(query, project, folded=folded)
         return int(self._database.rows(f"SELECT count(*) FROM runs WHERE {wanted.sql}", wanted.args)[0][0])
 
     def active(self) -> list[Run]:
@@ -316,8 +320,10 @@ class Store(TrackedValueQueries, RunListQueries):
     def _put_tags(self, key: int, tags: Iterable[str]) -> None:
         self._database.change_many(_PUT_TAG, [(key, label(tag), place) for place, tag in enumerate(tags)])
 
-    def _where(self, query: str, project: str | Collection[str] | None) -> Clause:
+    def _where(self, query: str, project: str | Collection[str] | None, *, folded: bool = False) -> Clause:
         wanted, these = where(query, self._database.lower), of_projects(project)
+        if folded:
+            wanted = Clause(f"{wanted.sql} AND {_IS_NO_TRIAL}", wanted.args)
         return wanted if project is None else Clause(f"{these.sql} AND {wanted.sql}", (*these.args, *wanted.args))
 
     def _select(self, sql: str, args: Iterable[Any] = ()) -> list[Run]:

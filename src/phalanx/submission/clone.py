@@ -55,7 +55,7 @@ def _submission(
     """The original submission again. The checks of its backend passed or were skipped then."""
     require_managed(original)
     folder = home.run(original.id).path
-    code = _code(home, original)
+    code = code_of(home, original)
     venv = home.run(original.id).submitted().get("venv")
     if venv is not None and not Path(venv).is_dir():
         raise CallError(f"the build of run {original.id} no longer exists: {venv}; run its file again with --build")
@@ -83,7 +83,7 @@ def _submission(
     )
 
 
-def _code(home: Home, original: Run) -> CodeSource:
+def code_of(home: Home, original: Run) -> CodeSource:
     """The same folder, or a copy of the same snapshot. Raises CallError if it no longer exists."""
     folder = home.run(original.id)
     working, source = require_working(home, original), folder.submitted()

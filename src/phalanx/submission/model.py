@@ -12,13 +12,14 @@ from phalanx import backends
 from phalanx.backends.contract import LOCAL_BACKENDS, Job
 from phalanx.errors import Note
 from phalanx.plan import Plan
+from phalanx.plan.replica_variables import GROUP_ID
 from phalanx.spec import Spec
 from phalanx.spec.tree import Node
 from phalanx.store import Run
 from phalanx.submission.trial_jobs import TrialJobs
 
-GROUP_ID, TRIAL = "PHALANX_GROUP_ID", "PHALANX_TRIAL"
-TRIAL_RUNG, TRIAL_RESOURCE = "PHALANX_TRIAL_RUNG", "PHALANX_TRIAL_RESOURCE"
+TRIAL, TRIAL_RUNG, TRIAL_RESOURCE = "PHALANX_TRIAL", "PHALANX_TRIAL_RUNG", "PHALANX_TRIAL_RESOURCE"
+TRIAL_SEED = "PHALANX_TRIAL_SEED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,14 @@ class TrialPlace:
     number: int
     rung: int = 0
     resource: float | None = None  # of this rung
+    seed: int | None = None  # of a search that repeats its points: which of the repeats it is
 
     @property
     def variables(self) -> dict[str, str]:
         """The variables that tell the program its place."""
         found = {GROUP_ID: self.group, TRIAL: str(self.number), TRIAL_RUNG: str(self.rung)}
-        return found if self.resource is None else {**found, TRIAL_RESOURCE: str(self.resource)}
+        more = {TRIAL_RESOURCE: self.resource, TRIAL_SEED: self.seed}
+        return {**found, **{name: str(value) for name, value in more.items() if value is not None}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

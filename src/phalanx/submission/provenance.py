@@ -7,7 +7,7 @@ import platform
 import re
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,32 @@ from phalanx.plan.document import HIDDEN, is_secret
 from phalanx.store import Run
 from phalanx.submission.git import git_state
 
+GitReader = Callable[[Path], Mapping[str, Any] | None]
 
-def record(home: Home, run: Run, environment: Mapping[str, str], command_line: Sequence[str] = ()) -> None:
+
+def record(
+    home: Home,
+    run: Run,
+    environment: Mapping[str, str],
+    command_line: Sequence[str] = (),
+    read_git: GitReader = git_state,
+) -> None:
     """Write the provenance of a new run to its folder. Takes time, so callers do it while the run starts. Raises
     CallError if it cannot be written."""
-    records = collect(home, run, environment, command_line)
+    records = collect(home, run, environment, command_line, read_git)
     try:
         write_atomic(home.run(run.id).path / run_paths.RECORDS, json.dumps(records, indent=1).encode())
     except OSError as fault:
         raise CallError(f"cannot write the provenance of the run: {fault.strerror}") from None
 
 
-def collect(home: Home, run: Run, environment: Mapping[str, str], command_line: Sequence[str] = ()) -> dict[str, Any]:
+def collect(
+    home: Home,
+    run: Run,
+    environment: Mapping[str, str],
+    command_line: Sequence[str] = (),
+    read_git: GitReader = git_state,
+) -> dict[str, Any]:
     """The provenance of a run now, with this environment. Never fails: unknown values are left out."""
     source, params = home.run(run.id).submitted(), run.params
     working = Path(source.get("from", "."))
@@ -45,7 +59,7 @@ def collect(home: Home, run: Run, environment: Mapping[str, str], command_line: 
         "system": platform.platform(),
         "python": python,
         "packages": packages_of(Path(python)) if python else {},
-        "git": source["git"] if "git" in source else git_state(working),
+        "git": source["git"] if "git" in source else read_git(working),
         "environment": {
             name: HIDDEN if is_secret(name) or has_credentials(value) else value
             for name, value in sorted(environment.items())

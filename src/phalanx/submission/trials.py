@@ -21,20 +21,19 @@ from phalanx.insight.trial_metric import TrialMeasure
 from phalanx.plan import Plan
 from phalanx.plan.framework_checks import load
 from phalanx.spec.groups import suggestion
-from phalanx.spec.matrix import first_values
+from phalanx.spec.matrix import SEED, first_values
 from phalanx.spec.model import Search, thaw
 from phalanx.store import Run, Store
 from phalanx.stored_plan import PlanDamaged, read_plan
 from phalanx.submission.allocation import allocation_plan, allocation_spec
+from phalanx.submission.clone import code_of
 from phalanx.submission.model import (
     TRIAL_RUNG,
-    CodeSource,
     PreparedEnvironment,
     PreparedRun,
     Submission,
     TrialPlace,
 )
-from phalanx.submission.resume import require_working
 from phalanx.submission.submit import create, files_of, make_plan, render, run_of, target_of
 from phalanx.submission.trial_jobs import read_trial_jobs
 
@@ -67,12 +66,14 @@ class TrialFactory:
     def prepare(self, trial: TrialPlace, params: Mapping[str, Any]) -> PreparedRun:
         """Plan one trial. Raises SpecErrors and CallError for values that cannot run, SystemFault."""
         group = self.group
+        seed = {} if trial.seed is None else {SEED: trial.seed}
+        name = "-".join(map(str, [group.name, trial.number, *seed.values()])) if group.name else None
         submission = Submission(
-            spec=suggestion(self.spec, params),
+            spec=suggestion(self.spec, {**params, **seed}),
             tree=self.tree,
             environment=self.environment.variables,
-            code=CodeSource(require_working(self.home, group), commit=group.commit),
-            name=f"{group.name}-{trial.number}" if group.name else None,
+            code=code_of(self.home, group),
+            name=name,
             tags=group.tags,
             project=group.project,
             priority=group.priority,
@@ -84,7 +85,7 @@ class TrialFactory:
             prepared=self.environment,
             trial=trial,
         )
-        made = make_plan(submission, trial_id(group.id, trial.number))
+        made = make_plan(submission, trial_id(group.id, trial.number, trial.seed or 0))
         job = None
         if self.jobs is not None:  # it goes on in the next job, if the time of one is over
             made = replace(made, slurm=made.slurm._replace(segment_s=self.jobs.time_s))
@@ -117,6 +118,18 @@ class TrialFactory:
         _restore(self.home, outputs_of)
         source = self.home.run(outputs_of).path / run_paths.OUTPUTS
         return create(self.home, store, prepared, outputs=source)
+
+    def start_over(self, run: Run, source: str | None) -> None:
+        """Give the next attempt of an ended trial outputs without its own (those of `source`, or none) and, if it has
+        one, a new working folder. Can be repeated."""
+        replace_outputs(self.home, run, source)
+        folder, code = self.home.run(run.id), code_of(self.home, self.group)
+        if code.put is not None and folder.has_snapshot():
+            draft = folder.path / f".{run_paths.CODE}"
+            shutil.rmtree(draft, ignore_errors=True)
+            code.put(draft)
+            shutil.rmtree(folder.code, ignore_errors=True)
+            draft.rename(folder.code)
 
     def replan(self, store: Store, prepared: PreparedRun) -> None:
         """Give a trial that has ended the plan of its next attempt. The plan is the last file to be replaced. Can be

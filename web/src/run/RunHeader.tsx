@@ -115,9 +115,10 @@ function Facts({ context: { run, isLive } }: { context: RunContext }): ReactNode
       </span>,
     ]);
   if (run.group) {
+    const group = encodeURIComponent(run.group);
     parts.push([
-      "group",
-      <Link key="g" to={`/runs?q=${encodeURIComponent(`group:${run.group}`)}`}>
+      run.is_trial ? "trial of" : "group",
+      <Link key="g" to={run.is_trial ? `/runs/${group}` : `/runs?q=group:${group}`}>
         {run.group}
       </Link>,
     ]);

@@ -20,6 +20,7 @@ const OutputsTab = lazy(() => import("./OutputsTab"));
 const ModelsTab = lazy(() => import("./ModelsTab"));
 const HistoryTab = lazy(() => import("./HistoryTab"));
 const SpecTab = lazy(() => import("./SpecTab"));
+const GroupPage = lazy(() => import("../group/GroupPage"));
 
 const TABS = {
   overview: { label: "Overview", page: Overview },
@@ -34,13 +35,26 @@ const TABS = {
 
 type TabName = keyof typeof TABS;
 
+/** The tabs of a group; those that a run has, too, are the same. */
+const GROUP_TABS: Record<string, string> = {
+  overview: "Search",
+  trials: "Trials",
+  timeline: "Timeline",
+  history: "History",
+  spec: "Spec",
+};
+
+const tabsOfKind = (kind: string | undefined): Record<string, unknown> => (kind === "group" ? GROUP_TABS : TABS);
+
 export default function RunPage(): ReactNode {
   const { path, params } = useRoute();
   const { id = "", rest = "" } = match("/runs/:id/*", path) ?? {};
-  const tab = (rest.split("/")[0] || "overview") as TabName;
   const { context, error, reload } = useRun(id, params.get("attempt") ?? "");
+  const tabs = tabsOfKind(context?.run.kind);
+  const [named = ""] = rest.split("/");
+  const tab = named in tabs ? named : "overview";
   useTitle(context?.run.name ?? id);
-  useTabKeys(id, tab in TABS ? tab : "overview");
+  useTabKeys(id, Object.keys(tabs), tab);
   if (!context && error?.status === 404) return <RunNotFound id={id} />;
   if (!context) {
     return (
@@ -49,7 +63,8 @@ export default function RunPage(): ReactNode {
       </div>
     );
   }
-  return <RunBody context={context} tab={tab in TABS ? tab : "overview"} />;
+  if (context.run.kind === "group") return <GroupBody context={context} tab={tab} />;
+  return <RunBody context={context} tab={tab as TabName} />;
 }
 
 function RunNotFound({ id }: { id: string }): ReactNode {
@@ -87,6 +102,25 @@ function RunBody({ context, tab }: { context: RunContext; tab: TabName }): React
   );
 }
 
+function GroupBody({ context, tab }: { context: RunContext; tab: string }): ReactNode {
+  const { run } = context;
+  const tabs = Object.entries(GROUP_TABS).map(([key, label]) => ({ key, label, to: tabUrl(run.id, key) }));
+  const Page = tab === "history" || tab === "spec" ? TABS[tab].page : null;
+  return (
+    <div className={`page run is-${tab}`}>
+      <RunHeader context={context} />
+      <Tabs tabs={tabs} current={tab} label="Tabs of this group" />
+      <div className="run-tab">
+        <ErrorBoundary key={tab}>
+          <Suspense fallback={<Spinner />}>
+            {Page ? <Page context={context} /> : <GroupPage context={context} tab={tab} />}
+          </Suspense>
+        </ErrorBoundary>
+      </div>
+    </div>
+  );
+}
+
 function tabsOf({ run }: RunContext): Tab[] {
   const counts: Partial<Record<TabName, number>> = { charts: Object.keys(run.summaries).length };
   return Object.entries(TABS).map(([key, { label }]) => ({
@@ -101,8 +135,7 @@ export function tabUrl(id: string, tab: string): string {
   return `/runs/${encodeURIComponent(id)}${tab === "overview" ? "" : `/${tab}`}`;
 }
 
-function useTabKeys(id: string, tab: TabName): void {
-  const names = Object.keys(TABS);
+function useTabKeys(id: string, names: string[], tab: string): void {
   const go = (by: number) => () => {
     const next = names[(names.indexOf(tab) + by + names.length) % names.length] as string;
     navigate(tabUrl(id, next), { keepScroll: true });

@@ -87,7 +87,7 @@ export function useRun(id: string, attempt: string) {
 }
 
 /** Calls `act` when a run finishes: its last points may arrive after the last event. */
-function useOnFinish(isOn: boolean, act: () => void): void {
+export function useOnFinish(isOn: boolean, act: () => void): void {
   const was = useRef(isOn);
   useEffect(() => {
     if (was.current && !isOn) act();

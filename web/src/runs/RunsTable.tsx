@@ -3,6 +3,7 @@ import {
   type ReactNode,
   type Ref,
   useCallback,
+  useEffect,
   useImperativeHandle,
   useMemo,
   useRef,
@@ -10,18 +11,20 @@ import {
 } from "react";
 import { get, type RunRow, type RunsPage } from "../api";
 import { count } from "../format";
-import { navigate, setParams } from "../router";
+import { Link, navigate, setParams } from "../router";
 import { notify, VirtualList } from "../ui";
 import { useMediaQuery, useNarrow, useNow } from "../ui/hooks";
 import { scrollTo } from "../ui/virtualRows";
 import { Row } from "./cells";
 import { type Column, nextSort } from "./columns";
-import { DEFAULT_SORT, type PagedRuns, pagePath } from "./pagedRuns";
+import { DEFAULT_SORT, isFolded, type PagedRuns, pagePath } from "./pagedRuns";
+import { TableRows, type Trials } from "./unfolded";
 
 const ROW_HEIGHT = 34;
 const NARROW_ROW_HEIGHT = 56;
 const HEAD_HEIGHT = 32;
 const MAX_SELECTED = 1000;
+const MAX_TRIALS = 100; // of an unfolded group
 const LEAD: Column = { key: "name", title: "Run", sort: "name", width: 300 };
 const STATUS: Column = { key: "status", title: "Status", sort: "status", width: 122 };
 
@@ -67,18 +70,24 @@ export function RunsTable({
   const [current, setCurrent] = useState<string | null>(null);
   const anchor = useRef(0);
   const { state } = list;
-  const latest = useRef({ selected, list });
-  latest.current = { selected, list };
+  const { unfolded, toggle } = useUnfolded(list);
+  const rows = new TableRows(state.count, unfolded, (id) => list.indexOf(id));
+  const rowAt = (row: number): RunRow | null => {
+    const place = rows.at(row);
+    return place.kind === "run" ? list.row(place.index) : place.kind === "trial" ? place.run : null;
+  };
+  const latest = useRef({ selected, rowAt });
+  latest.current = { selected, rowAt };
 
   const select = useCallback(
     (run: RunRow, index: number, range: boolean): void => {
-      const { selected, list } = latest.current;
+      const { selected, rowAt } = latest.current;
       const next = new Map(selected);
       const [from, to] = range ? [Math.min(anchor.current, index), Math.max(anchor.current, index)] : [index, index];
       if (!range && next.has(run.id)) next.delete(run.id);
       else {
         for (let at = from; at <= to && next.size < MAX_SELECTED; at += 1) {
-          const one = list.row(at);
+          const one = rowAt(at);
           if (one) next.set(one.id, one);
         }
       }
@@ -88,25 +97,29 @@ export function RunsTable({
     [onSelected],
   );
 
-  const currentIndex = (): number | null => (current === null ? null : list.indexOf(current));
+  const currentIndex = (): number | null => {
+    if (current === null) return null;
+    const index = list.indexOf(current);
+    return index === null ? rows.rowOfTrial(current) : rows.rowOf(index);
+  };
   useImperativeHandle(ref, () => ({
     move: (by) => {
       const from = currentIndex();
-      const index = from === null ? 0 : Math.max(0, Math.min(state.count - 1, from + by));
-      const run = list.row(index);
+      const index = from === null ? 0 : Math.max(0, Math.min(rows.count - 1, from + by));
+      const run = rowAt(index);
       if (run) setCurrent(run.id);
       const element = scroller.current;
-      const to = element && scrollTo(index, state.count, rowHeight, element.scrollTop, element.clientHeight, head);
+      const to = element && scrollTo(index, rows.count, rowHeight, element.scrollTop, element.clientHeight, head);
       if (element && to !== null) element.scrollTop = to;
     },
     open: () => {
       const index = currentIndex();
-      const run = index === null ? null : list.row(index);
+      const run = index === null ? null : rowAt(index);
       if (run) open(run);
     },
     select: (range = false) => {
       const index = currentIndex();
-      const run = index === null ? null : list.row(index);
+      const run = index === null ? null : rowAt(index);
       if (run && index !== null) select(run, index, range);
     },
     toTop: () => scroller.current?.scrollTo({ top: 0 }),
@@ -137,11 +150,11 @@ export function RunsTable({
       role="table"
       style={{ "--width": narrow ? "0px" : `${width}px` } as CSSProperties}
       label="Runs"
-      count={state.loading ? 24 : state.count}
+      count={state.loading ? 24 : rows.count}
       rowHeight={rowHeight}
       onWindow={({ first, last }) => {
         list.scroll = scroller.current?.scrollTop ?? 0;
-        list.setVisible(first, last);
+        list.setVisible(rows.listIndex(first), rows.listIndex(last));
         if (list.state.newRuns && list.scroll < ROW_HEIGHT) list.showNewRuns();
       }}
       head={
@@ -157,7 +170,9 @@ export function RunsTable({
       }
     >
       {(index) => {
-        const run = list.row(index);
+        const place = rows.at(index);
+        if (place.kind === "more") return <MoreTrials key={`more-${place.group}`} {...place} narrow={narrow} />;
+        const run = rowAt(index);
         if (!run)
           return (
             <SkeletonRow
@@ -179,12 +194,57 @@ export function RunsTable({
             selected={selected.has(run.id)}
             current={run.id === current}
             narrow={narrow}
+            isTrial={place.kind === "trial"}
+            isUnfolded={unfolded.has(run.id)}
+            onFold={isFolded(list.query) ? toggle : null}
             onSelect={select}
             onOpen={open}
           />
         );
       }}
     </VirtualList>
+  );
+}
+
+/** The trials of the groups that are unfolded, reloaded with the list. */
+function useUnfolded(list: PagedRuns) {
+  const [unfolded, setUnfolded] = useState<ReadonlyMap<string, Trials>>(new Map());
+  const load = useCallback(
+    async (group: string): Promise<void> => {
+      const query = { ...list.query, q: `group:${group}` };
+      const { runs, count } = await get<RunsPage>(pagePath(query, 0, MAX_TRIALS, list.columns));
+      setUnfolded((now) => new Map(now).set(group, { rows: runs, count }));
+    },
+    [list],
+  );
+  const toggle = useCallback(
+    (group: string): void => {
+      setUnfolded((now) => {
+        const next = new Map(now);
+        next.delete(group);
+        return next;
+      });
+      if (!unfolded.has(group)) load(group).catch((error: unknown) => notify(String(error), { bad: true }));
+    },
+    [unfolded, load],
+  );
+  const groups = [...unfolded.keys()].join(" ");
+  const { version } = list.state;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: reloads when the list has changed
+  useEffect(() => {
+    for (const group of groups.split(" ")) if (group) load(group).catch(() => {}); // the next change loads them again
+  }, [version, load]);
+  return { unfolded, toggle };
+}
+
+/** A link to all trials of a group that has many. */
+function MoreTrials({ group, count: all, narrow }: { group: string; count: number; narrow: boolean }): ReactNode {
+  return (
+    <div className={narrow ? "runs-row is-narrow runs-more" : "runs-row runs-more"} role="row">
+      <Link role="cell" to={`/runs?q=${encodeURIComponent(`group:${group}`)}`}>
+        All {count(all)} trials
+      </Link>
+    </div>
   );
 }
 

@@ -1,10 +1,22 @@
 // The rows and cells of the runs table.
 
 import { memo, type ReactNode } from "react";
-import { ago, durationText, elapsedSeconds, exact, num, number, runTitle, short, timestamp, value } from "../format";
+import {
+  ago,
+  durationText,
+  elapsedSeconds,
+  exact,
+  num,
+  number,
+  plural,
+  runTitle,
+  short,
+  timestamp,
+  value,
+} from "../format";
 import { currentRoute, Link, setParams } from "../router";
 import { isDone, type RunRow } from "../types";
-import { StatusMark, statusText } from "../ui";
+import { Icon, StatusMark, statusText } from "../ui";
 import type { Column } from "./columns";
 import { quoted, withTerm } from "./querySuggestions";
 
@@ -14,6 +26,7 @@ const isTime = (key: string): key is (typeof TIMES)[number] => (TIMES as readonl
 export function cell(run: RunRow, key: string, now: number): ReactNode {
   const [, head, name] = /^(metric|min|max)\.(.+)$/s.exec(key) ?? [];
   if (head && name) {
+    if (run.search?.metric?.name === name) return bestOf(run, head);
     const found = num(head === "metric" ? run.summary[name] : run.best[name]?.[head as "min" | "max"]);
     return found === null ? null : <span title={exact(found)}>{number(found)}</span>;
   }
@@ -42,6 +55,15 @@ export function cell(run: RunRow, key: string, now: number): ReactNode {
   }
 }
 
+/** The best value of a group's trials, in the columns of its metric. */
+function bestOf({ search }: RunRow, head: string): ReactNode {
+  const found = num(search?.best?.value);
+  const isOpposite = head === (search?.metric?.maximize ? "min" : "max");
+  return found === null || isOpposite ? null : (
+    <span title={`Best of its trials: ${exact(found)}`}>{number(found)}</span>
+  );
+}
+
 const SELF_EXPLANATORY = ["succeeded", "running", "starting"];
 
 /** The reason for a status: why a run failed, or what it waits for. */
@@ -58,6 +80,11 @@ export type RowProps = {
   selected: boolean;
   current: boolean;
   narrow: boolean;
+  /** A trial below the row of its group. */
+  isTrial: boolean;
+  isUnfolded: boolean;
+  /** Unfolds or folds a group; null where trials are in the list itself. */
+  onFold: ((group: string) => void) | null;
   onSelect: (run: RunRow, index: number, range: boolean) => void;
   onOpen: (run: RunRow) => void;
 };
@@ -85,7 +112,7 @@ export const Row = memo(function Row(props: RowProps): ReactNode {
     const isControl = event.target instanceof Element && event.target.closest("a, button, input, label");
     if (!isControl && !getSelection()?.toString()) onOpen(run);
   };
-  const className = `runs-row${selected ? " is-selected" : ""}${current ? " is-current" : ""}`;
+  const className = `runs-row${props.isTrial ? " is-trial" : ""}${selected ? " is-selected" : ""}${current ? " is-current" : ""}`;
   if (narrow) return <NarrowRow {...props} className={className} open={open} />;
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: j, k and Enter do the same
@@ -98,6 +125,7 @@ export const Row = memo(function Row(props: RowProps): ReactNode {
     >
       <span role="cell" className="runs-lead">
         <Check {...props} />
+        <Fold {...props} />
         <Name run={run} />
       </span>
       <span role="cell">
@@ -117,6 +145,34 @@ function filterByTag(tag: string): void {
   setParams({ q: withTerm(currentRoute().params.get("q") ?? "", "tags", quoted(tag)) }, { push: true });
 }
 
+/** The button of a group that shows its trials below it. */
+function Fold({ run, isUnfolded, onFold }: RowProps): ReactNode {
+  if (run.kind !== "group" || !onFold) return null;
+  const label = `${isUnfolded ? "Hide" : "Show"} the trials of ${runTitle(run)}`;
+  return (
+    <button
+      type="button"
+      className="runs-fold"
+      aria-expanded={isUnfolded}
+      aria-label={label}
+      title={label}
+      onClick={() => onFold(run.id)}
+    >
+      <Icon name={isUnfolded ? "down" : "right"} size={13} />
+    </button>
+  );
+}
+
+/** `40 trials, best loss 0.078` */
+function searchText({ search }: RunRow): string {
+  if (!search) return "";
+  const count = Object.values(search.trials).reduce((sum, found) => sum + found, 0);
+  const best = num(search.best?.value);
+  return (
+    plural(count, "trial") + (best === null || !search.metric ? "" : `, best ${search.metric.name} ${number(best)}`)
+  );
+}
+
 function Name({ run }: { run: RunRow }): ReactNode {
   const reason = statusReason(run);
   return (
@@ -125,6 +181,7 @@ function Name({ run }: { run: RunRow }): ReactNode {
         {runTitle(run)}
       </Link>
       {run.name && <span className="faint mono runs-id">{run.id}</span>}
+      {run.search && <span className="tag cut runs-search">{searchText(run)}</span>}
       {run.tags.slice(0, 2).map((tag) => (
         <button
           key={tag}
@@ -155,7 +212,7 @@ type NarrowProps = RowProps & { className: string; open: (event: { target: Event
 function NarrowRow({ className, open, ...props }: NarrowProps): ReactNode {
   const { run, columns, now } = props;
   const shown = columns.filter(({ key }) => key.startsWith("metric.") && cell(run, key, now) !== null).slice(0, 2);
-  const reason = statusReason(run) || (shown.length ? "" : statusText(run.status));
+  const reason = statusReason(run) || searchText(run) || (shown.length ? "" : statusText(run.status));
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: the name is a link
     <div className={`${className} is-narrow`} role="row" aria-rowindex={props.index + 2} onClick={open}>
@@ -164,6 +221,7 @@ function NarrowRow({ className, open, ...props }: NarrowProps): ReactNode {
       </span>
       <span role="cell" className="runs-card">
         <span className="row">
+          <Fold {...props} />
           <StatusMark status={run.status} bare />
           <Link to={`/runs/${run.id}`} className="runs-name cut is-wide">
             {runTitle(run)}

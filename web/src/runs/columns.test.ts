@@ -60,9 +60,15 @@ describe("sorting by a column", () => {
 
 describe("the path of a page of runs", () => {
   it("has only values that differ from the default", () => {
-    expect(pagePath({ q: "", sort: "-created_at", project: "" }, 0, 100, null)).toBe("/runs?limit=100");
+    expect(pagePath({ q: "", sort: "-created_at", project: "" }, 0, 100, null)).toBe("/runs?limit=100&fold=1");
     expect(pagePath({ q: "a:b", sort: "name", project: "x" }, 200, 100, "metric.loss")).toBe(
       "/runs?q=a%3Ab&sort=name&project=x&limit=100&offset=200&columns=metric.loss",
+    );
+  });
+
+  it("folds groups unless the user looks for runs by their values", () => {
+    expect(pagePath({ q: "", sort: "-metric.loss", project: "" }, 0, 100, null)).toBe(
+      "/runs?sort=-metric.loss&limit=100",
     );
   });
 });

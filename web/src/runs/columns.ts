@@ -54,7 +54,9 @@ export const readColumns = (text: string): string[] =>
 
 /** The columns shown by default: the most common metrics of the first runs, and params that differ. */
 export function defaultColumns(runs: readonly RunRow[], hasProject: boolean): string[] {
-  const metrics = most(runs.map((run) => Object.keys(run.summary)));
+  const metrics = most(
+    runs.map((run) => [...Object.keys(run.summary), ...(run.search?.metric ? [run.search.metric.name] : [])]),
+  );
   const params = most(runs.map((run) => Object.keys(run.params)));
   const differing = params.filter((name) => new Set(runs.map((run) => JSON.stringify(run.params[name]))).size > 1);
   return [

@@ -40,7 +40,7 @@ it("requests only the pages in view", async () => {
   for (let index = 0; index < 900; index += 10) list.setVisible(index, index + 40);
   list.setVisible(530, 570);
   await settle();
-  expect(server.requests).toEqual([`/runs?limit=${PAGE}`, `/runs?limit=${PAGE}&offset=500`]);
+  expect(server.requests).toEqual([`/runs?limit=${PAGE}&fold=1`, `/runs?limit=${PAGE}&offset=500&fold=1`]);
   expect(list.row(530)?.id).toBe("r469");
   expect(list.row(300)).toBeNull();
 });

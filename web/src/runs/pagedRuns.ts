@@ -11,14 +11,20 @@ const MAX_PAGES = 60;
 
 export type RunQuery = { q: string; sort: string; project: string };
 
+/** Whether trials are hidden behind the row of their group: not when the user looks for runs by their values. */
+export const isFolded = ({ q, sort }: RunQuery): boolean => q === "" && !sort.includes(".");
+
 /** The path of rows [offset, offset + limit). Without `columns`, rows have all params and metrics. */
-export function pagePath(
-  { q, sort, project }: RunQuery,
-  offset: number,
-  limit: number,
-  columns: string | null,
-): string {
-  const path = queryString({ q, sort: sort === DEFAULT_SORT ? null : sort, project, limit, offset: offset || null });
+export function pagePath(query: RunQuery, offset: number, limit: number, columns: string | null): string {
+  const { q, sort, project } = query;
+  const path = queryString({
+    q,
+    sort: sort === DEFAULT_SORT ? null : sort,
+    project,
+    limit,
+    offset: offset || null,
+    fold: isFolded(query) ? 1 : null,
+  });
   return `/runs${path}${columns === null ? "" : `&columns=${encodeURIComponent(columns)}`}`;
 }
 

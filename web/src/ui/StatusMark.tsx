@@ -93,12 +93,14 @@ type Props = {
   /** Show only the icon; screen readers still read the status. */
   bare?: boolean;
   reason?: string | null;
+  /** The text; that of the status by default. */
+  label?: string;
 };
 
 /** The status of a run or replica: an icon that differs in shape and colour, and the text. */
-export const StatusMark = memo(function StatusMark({ status, bare = false, reason }: Props): ReactNode {
+export const StatusMark = memo(function StatusMark({ status, bare = false, reason, label }: Props): ReactNode {
   const { tone, shape } = LOOKS[status] ?? OTHER;
-  const text = statusText(status);
+  const text = label ?? statusText(status);
   return (
     <span className={`status is-${tone}`} title={reason ? `${text}: ${reason}` : bare ? text : undefined}>
       <svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">

@@ -73,6 +73,7 @@ def _print_summary(loaded: Spec, made: Plan | None, summary: dict[str, Any]) -> 
     if loaded.search is not None:
         view = summary["search"]
         size = f": {view['size']} experiment{'s' if view['size'] != 1 else ''}" if view["size"] else ""
+        size += f", each {loaded.search.repeats} times" if loaded.search.repeats > 1 else ""
         over = ", ".join(view["matrix"])
         click.echo(printable(f"  search     {view['algorithm']} over {over}{size}"))
     if loaded.pipeline is not None:

@@ -26,14 +26,20 @@ PROGRESS_S = 3.0
 @click.argument("runs", nargs=-1)
 @click.option("--project", help="Export all runs of this project.")
 @click.option("-q", "--query", default="", metavar="QUERY", help='Export matching runs, such as "metric.loss:<0.1".')
-@click.option("-o", "--output", required=True, metavar="FOLDER", help="New folder, or a new zip if it ends in .zip.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    metavar="FOLDER",
+    help="New folder, or a new zip if it ends in .zip; for `optuna` a new file.",
+)
 @click.option(
     "--format",
     "form",
-    type=click.Choice(("files", "parquet", "csv", "jsonl")),
+    type=click.Choice(("files", "parquet", "csv", "jsonl", "optuna")),
     default="files",
     show_default=True,
-    help="Plain files that `phalanx import` can read, or two tables: runs and metrics.",
+    help="Plain files that `phalanx import` can read, two tables (runs and metrics), or groups as studies of Optuna.",
 )
 @click.option(
     "--artifacts/--no-artifacts",
@@ -54,7 +60,8 @@ def command(
 
     The format `files` writes one folder per run: run.json, params.json, metrics/*.csv, events.jsonl, logs and
     artifacts. It leaves out environment variables, and `phalanx import` can read it. The other formats write one table
-    of all runs and one of all points. A group is exported as its runs.
+    of all runs and one of all points. A group is exported as its runs; with `optuna`, each group is a study in one
+    journal file, which Optuna and optuna-dashboard open.
     """
     from phalanx.exchange.exporter import target_folder
     from phalanx.scheduler.runner import schedule_once
@@ -62,6 +69,9 @@ def command(
     home, store = open_home()
     with store:
         schedule_once(home, store)
+        if form == "optuna":
+            _write_studies(home, store, _named(store, runs, project, query), Path(output), as_json=as_json)
+            return
         chosen = _chosen(store, runs, project, query)
         with target_folder(Path(output)) as folder:
             done = _write(home, store, chosen, folder, form, with_files=artifacts)
@@ -78,6 +88,10 @@ def _chosen(store: Store, names: Sequence[str], project: str | None, query: str)
     """The selected runs; for a group its trials. Raises CallError."""
     from phalanx.submission.removal import with_trials
 
+    return [run for run in with_trials(store, _named(store, names, project, query)) if run.kind != "group"]
+
+
+def _named(store: Store, names: Sequence[str], project: str | None, query: str) -> list[Run]:
     if bool(names) == bool(project or query):
         raise CallError("name runs, or select them with --project or -q, but not both")
     if not names:
@@ -86,7 +100,42 @@ def _chosen(store: Store, names: Sequence[str], project: str | None, query: str)
             raise CallError("no matching runs: try the same --project and -q with `phalanx ps`")
     else:
         found = [store.find(name) for name in names]
-    return [run for run in with_trials(store, found) if run.kind != "group"]
+    return found
+
+
+def _write_studies(home: Home, store: Store, chosen: Sequence[Run], target: Path, *, as_json: bool) -> None:
+    """Write groups to a journal file of Optuna. Raises CallError."""
+    from phalanx.atomic_files import draft_of
+    from phalanx.errors import path_error
+    from phalanx.formats.optuna_journal import study_lines
+    from phalanx.scheduler.group_report import GroupReport
+    from phalanx.store.rows import run_row
+
+    groups = [run for run in chosen if run.kind == "group"]
+    if not groups:
+        raise CallError("the format `optuna` exports groups: `phalanx ps -q kind:group` lists them")
+    names = [group.name or group.id for group in groups]
+    lines: list[str] = []
+    count = 0
+    for number, (name, group) in enumerate(zip(names, groups, strict=True)):
+        report = GroupReport(home, store, group)
+        if report.metric is None:
+            raise CallError(f"group {group.id} compares no metric: a study of Optuna needs one")
+        trials = report.with_attempts(store, report.trials())
+        unique = name if names.count(name) == 1 else f"{name} {group.id}"
+        lines += study_lines(unique, run_row(group), report.settings(), trials, number)
+        count += len(trials)
+    if target.is_symlink() or target.exists():
+        raise CallError(f"{target} already exists: choose a new file with -o")
+    try:
+        with draft_of(target) as draft:
+            Path(draft).write_text("".join(lines), encoding="utf-8")
+    except OSError as fault:
+        raise path_error(f"cannot write {target}", fault) from None
+    if as_json:
+        print_json({"ok": True, "output": str(target), "format": "optuna", "groups": [group.id for group in groups]})
+        return
+    click.echo(f"{len(groups)} group{'s' if len(groups) != 1 else ''}, {count:,} trials: {printable(str(target))}")
 
 
 def _write(

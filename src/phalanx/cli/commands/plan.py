@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from phalanx.backends.contract import Job
     from phalanx.plan import Plan, Replica
     from phalanx.spec import Spec
+    from phalanx.submission.earlier_times import EarlierTimes
 
 
 @click.command("plan")
@@ -135,15 +136,36 @@ def _as_json(loaded: Spec, made: Plan | None, job: Job | None, folder: str | Non
         answer |= PlanView(made).as_json()
     answer["kind"] = str(loaded.kind)
     if loaded.search is not None:
-        from phalanx.cli.render.search_cost import cost_of
+        from phalanx.cli.render.search_cost import cost_of, hours_of
 
-        answer["search"] = {**search_view(loaded), "cost": cost_of(loaded.search)}
+        assert made is not None
+        cost = cost_of(loaded.search)
+        answer["search"] = {**search_view(loaded), "cost": cost}
+        answer["search"]["hours"] = hours_of(loaded.search, cost, made, _earlier(loaded, made))
     if loaded.pipeline is not None:
         answer["ops"] = [_op_json(op) for op in loaded.pipeline.ops]
     if job is not None:
         answer["job"] = {"files": sorted(job.files), "folder": folder}
     answer["notes"] = [note.as_json() for note in all_notes(loaded, made)]
     return answer
+
+
+def _earlier(loaded: Spec, made: Plan) -> EarlierTimes | None:
+    """How long earlier runs of the command of a group took in the home of this machine."""
+    from phalanx.cli.workspace.base import selected_server
+    from phalanx.cli.workspace.open_home import open_home
+    from phalanx.errors import SystemFault
+    from phalanx.home.home import default_home
+    from phalanx.submission.earlier_times import earlier_times
+
+    if selected_server() is not None or not default_home().is_dir():
+        return None
+    try:
+        home, store = open_home()
+        with store:
+            return earlier_times(home, store, loaded, made)
+    except (CallError, SystemFault):  # a plan does not need the home
+        return None
 
 
 def _op_json(op: Any) -> dict[str, Any]:
@@ -198,7 +220,7 @@ def _lines(loaded: Spec, made: Plan | None, replica: str | None) -> Iterator[str
         from phalanx.cli.render.search_cost import cost_lines
 
         yield click.style(f"group: {loaded.search.algorithm}", bold=True)
-        yield from cost_lines(loaded, made)
+        yield from cost_lines(loaded, made, _earlier(loaded, made))
         yield ""
         yield "its first suggestion runs as:"
     yield from _one_replica(made, replica) if replica else _plan_lines(made)

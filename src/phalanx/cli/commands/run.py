@@ -38,7 +38,11 @@ MOST_RUNS = 10_000  # of one call
 @click.option("--timeout", metavar="TIME", help='Stop the run after this time: seconds, or "90m", "1d12h".')
 @click.option("--strict", is_flag=True, help="Fail if the run requests more than this machine has.")
 @click.option("--unchecked", is_flag=True, help="Submit even if the site profile or sbatch predicts a rejection.")
-@click.option("--snapshot", is_flag=True, help="Run from a copy of the code, so that later edits do not affect it.")
+@click.option(
+    "--snapshot",
+    is_flag=True,
+    help="Run from a copy of the code, so that later edits do not affect it; each trial of a group in its own.",
+)
 @click.option("--build", is_flag=True, help="Run the file's build steps in a virtual environment, which is reused.")
 @click.option("-d", "--detach", is_flag=True, help="Queue the run, print its id and exit.")
 @click.option("--each", is_flag=True, help="Queue one run for each of FILES, laid over those of -f. Implies --detach.")

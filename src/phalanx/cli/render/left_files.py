@@ -14,7 +14,7 @@ SHOWN = 6
 _REASONS = {
     LARGE: "more than `max_size`: write a larger one in `outputs`",
     MANY: "more than `max_files`: write a larger one in `outputs`",
-    SHARED: "run {run} used the folder at the same time: write to $PHALANX_OUTPUTS",
+    SHARED: "run {run} used the folder at the same time: write to $PHALANX_OUTPUTS, or run with --snapshot",
     EXISTS: "the outputs have another file of that name",
     UNREADABLE: "could not be read",
     CHANGING: "changed while it was copied",

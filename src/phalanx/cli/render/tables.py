@@ -60,3 +60,10 @@ def failure_lines(facts: Mapping[str, Any], attempt: int) -> list[str]:
     if failure["lines"]:
         lines += ["its last lines:", *(f"  | {printable(line)}" for line in failure["lines"])]
     return [*lines, ""]
+
+
+def span_text(seconds: float) -> str:
+    """`90 s`, `5 min`, `3.2 h`"""
+    if seconds < 120:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

@@ -8,8 +8,9 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
+    from phalanx.client.groups import HomeGroup
     from phalanx.home.home import Home
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from phalanx.submission.model import Submission
 
 RESUMED_S = 30.0  # limit for a busy scheduler to accept a resume
+TAKEN_S = 30.0  # and a change of a group
 HOLD_S = 0.3  # how long a new line is held back for earlier lines of other replicas
 
 
@@ -66,6 +69,35 @@ class HomeWorkspace:
         from phalanx.store.series.run_series import RunSeries
 
         return RunSeries(self.home.run(run.id).path)
+
+    def group(self, run: Run) -> HomeGroup:
+        from phalanx.client.groups import HomeGroup
+        from phalanx.scheduler.group_report import GroupReport
+
+        return HomeGroup(self.rows, GroupReport(self.home, self.rows, run))
+
+    def change_group(self, group: Run, verb: str, *args: Any) -> Run:
+        """Leave a request (a method of `GroupRequests`), and wait until a scheduler, here or in another process, has
+        taken it."""
+        from phalanx.submission.group_requests import GroupRequests
+
+        requests = GroupRequests(self.home, group, dict(os.environ))
+        getattr(requests, verb)(*args)
+        deadline = time.monotonic() + TAKEN_S
+        with self.attended() as turn:
+            while True:
+                turn()
+                if requests.are_taken():
+                    break
+                if time.monotonic() > deadline:
+                    raise CallError(
+                        f"the scheduler has not taken the request for group {group.id}: see `phalanx doctor`"
+                    )
+                time.sleep(0.05)
+        after = self.rows.find(group.id)
+        if group.is_done:
+            self.acts.leave(after)
+        return after
 
     def progress(self, run: Run) -> RunProgress:
         """How far the replicas of the newest attempt are."""
@@ -291,8 +323,7 @@ class HomeRunActions:
     def leave(self, *runs: Run) -> None:
         """Make sure that the runs continue without this process."""
         start_background(self.home)
-        for run in runs:
-            record_provenance(self.home, run)
+        record_provenance(self.home, *runs)
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
         """Watch a run until it finishes, and print its logs unless `quiet`. Ctrl-C stops the run."""
@@ -322,11 +353,14 @@ class ProvenanceRecorder:
             record_provenance(self.home, run)
 
 
-def record_provenance(home: Home, run: Run) -> None:
-    """Costs some time, so it is done while the run starts."""
+def record_provenance(home: Home, *runs: Run) -> None:
+    """Costs some time, so it is done while the runs start."""
+    from phalanx.submission.git import git_state
     from phalanx.submission.provenance import record
 
-    try:
-        record(home, run, home.environment(run.id), sys.argv)
-    except CallError as fault:
-        click.echo(f"note: {fault}", err=True)
+    read_git = cache(git_state)  # once for all runs of a folder
+    for run in runs:
+        try:
+            record(home, run, home.environment(run.id), sys.argv, read_git)
+        except CallError as fault:
+            click.echo(f"note: {fault}", err=True)

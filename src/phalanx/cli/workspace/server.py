@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
     from phalanx.client.config import ServerChoice
+    from phalanx.client.groups import RemoteGroup
     from phalanx.client.series import RemoteSeries
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.replica_logs import LogSource
@@ -57,6 +58,13 @@ class ServerWorkspace:
 
     def series(self, run: Run) -> RemoteSeries:
         return self.client.all_series(run)
+
+    def group(self, run: Run) -> RemoteGroup:
+        return self.client.group(run)
+
+    def change_group(self, group: Run, verb: str, *args: Any) -> Run:
+        getattr(self.client.group(group), verb)(*args)
+        return self.rows.find(group.id)
 
     def progress(self, run: Run) -> RunProgress:
         from phalanx.insight.stragglers import Lag, ReplicaProgress, RunProgress

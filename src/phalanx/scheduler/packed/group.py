@@ -38,7 +38,7 @@ class PackedGroup(ActiveGroup):
     def __init__(self, ledger: Ledger, group: Run) -> None:
         super().__init__(ledger, group)
         self.look_at = 0.0
-        self.index_at: dict[int, float] = {}
+        self.index_at: dict[str, float] = {}  # by run
         self.is_owner = False
         self._read_all()
 
@@ -54,7 +54,8 @@ class PackedGroup(ActiveGroup):
         self.close()
         self.journal = SearchJournal(self.folder.journal_file)
         records = self.journal.read()
-        self.state = GroupState(self.settings.metric, self.factory.search.concurrency, records)
+        search = self.factory.search
+        self.state = GroupState(self.settings.metric, search.concurrency, records, search.repeats)
         followed = int((self.store.facts(self.id).get(FOLLOWED) or {}).get("seq", 0))
         self.unread = [record for record in records if record["seq"] > followed]
 
@@ -66,8 +67,8 @@ class PackedGroup(ActiveGroup):
         if allocation is not None and not allocation.is_done:
             self.is_owner = False
             self._read_news()
-            for number in list(self.state.legs):
-                self._show_trial(number)
+            for leg in list(self.state.legs.values()):
+                self._show_trial(trial_id(self.id, *leg.key))
             self._stop_job(allocation)
         elif not self.is_owner:  # no job writes any more
             self._read_all()
@@ -97,22 +98,21 @@ class PackedGroup(ActiveGroup):
         ready, self.unread = self.unread[:MOST_INDEXED], self.unread[MOST_INDEXED:]
         for record in ready:
             if "trial" in record and record["what"] in _ENDS and "reused" not in record:
-                self._index(record["trial"])
+                for repeat in range(self.state.repeats):
+                    self._index(trial_id(self.id, record["trial"], repeat))
         if ready:
             self.store.put_fact(self.id, FOLLOWED, {"seq": ready[-1]["seq"]})
         return bool(self.unread)
 
-    def _index(self, number: int) -> None:
-        folder = self.home.run(trial_id(self.id, number))
-        run = folder.read()
+    def _index(self, run_id: str) -> None:
+        run = self.home.run(run_id).read()
         if run is not None:
             index(self.home, self.store, run)
             if run.is_done:
                 self.ledger.enqueue_post_run(run)
 
-    def _show_trial(self, number: int) -> None:
+    def _show_trial(self, run_id: str) -> None:
         """A trial that runs: its status, and now and then its metrics."""
-        run_id = trial_id(self.id, number)
         folder = self.home.run(run_id)
         if self.store.status_of(run_id) is None:
             if not folder.path.exists():
@@ -120,9 +120,9 @@ class PackedGroup(ActiveGroup):
             adopt_all(self.home, self.store, [run_id])
         self.ledger.apply_history(self.store.find(run_id), folder.history())
         now = time.monotonic()
-        if now >= self.index_at.setdefault(number, now + INDEX_S):
-            self._index(number)
-            self.index_at[number] = time.monotonic() + max(INDEX_S, 20 * (time.monotonic() - now))
+        if now >= self.index_at.setdefault(run_id, now + INDEX_S):
+            self._index(run_id)
+            self.index_at[run_id] = time.monotonic() + max(INDEX_S, 20 * (time.monotonic() - now))
 
     def _stop_job(self, allocation: Run) -> None:
         """A job that has begun stops its trials itself, and is cancelled only if it does not."""
@@ -153,9 +153,9 @@ class PackedGroup(ActiveGroup):
 
     def _end_trials(self, stop: str | None) -> None:
         """Their job is gone: no other process ends their runs."""
-        self.started = {leg.trial for leg in self.state.legs.values() if super(PackedGroup, self)._is_carried_out(leg)}
-        for number in self.started:
-            run = self.store.find(trial_id(self.id, number))
+        self.started = {leg.key for leg in self.state.legs.values() if super(PackedGroup, self)._is_carried_out(leg)}
+        for key in self.started:
+            run = self.store.find(trial_id(self.id, *key))
             if not run.is_done and stop is not None:
                 place = AttemptFolder(self.home.run(run.id).path, run.id, run.attempt, ())
                 for name, folder in self.home.run(run.id).replica_folders(run.attempt):
@@ -189,4 +189,4 @@ class PackedGroup(ActiveGroup):
         queue_next_attempt(self.home, self.store, allocation, "the search goes on in the next job")
 
 
-_ENDS = ("reported", "failed", "stopped", "invalid", "retried")
+_ENDS = ("reported", "failed", "stopped", "invalid", "retried", "repeated")

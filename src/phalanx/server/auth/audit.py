@@ -37,10 +37,16 @@ class Audit:
         self._is_reported = False
 
     def note(
-        self, caller: Identity | None, action: str, target: str, outcome: str | int, address: str | None = None
+        self,
+        caller: Identity | None,
+        action: str,
+        target: str,
+        outcome: str | int,
+        address: str | None = None,
+        **about: str | None,
     ) -> None:
         """Write one complete line. `caller`: None if unknown; `address`: the client address, if it differs from the
-        peer's."""
+        peer's; `about`: `run`, `made` (a new run), and `who` and `kind` of somebody who signs in."""
         row = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "who": caller.name if caller is not None else None,
@@ -49,19 +55,22 @@ class Audit:
             "action": action,
             "target": target[:LONGEST_TARGET],
             "outcome": outcome,
+            **{name: text[:LONGEST_TARGET] for name, text in about.items() if text},
         }
         with self._lock:
             if self._left_out:
                 row["left_out"], self._left_out = self._left_out, 0
             self._write(json.dumps(row).encode() + b"\n")
 
-    def note_refusal(self, caller: Identity | None, action: str, target: str, status: int, address: str) -> None:
+    def note_refusal(
+        self, caller: Identity | None, action: str, target: str, status: int, address: str, **about: str | None
+    ) -> None:
         """Limit repeated rejections, so that they do not push other entries out of the log."""
         with self._lock:
             is_too_much = self._refusals.wait_s(network_of(address)) > 0
             self._left_out += is_too_much
         if not is_too_much:
-            self.note(caller, action, target, status, address)
+            self.note(caller, action, target, status, address, **about)
 
     def last(self, limit: int) -> list[dict[str, Any]]:
         """Newest first."""

@@ -20,7 +20,7 @@ from starlette.types import Scope
 from phalanx.errors import CallError, SystemFault
 from phalanx.server.auth.accounts import Accounts, User
 from phalanx.server.auth.identities import ALL, Identity
-from phalanx.server.auth.rate_limits import ConcurrencyGate, LoginFailures, RateLimits
+from phalanx.server.auth.rate_limits import ConcurrencyGate, LoginFailures, RateLimits, network_of
 from phalanx.server.auth.sessions import Sessions
 from phalanx.server.auth.tokens import Tokens, is_token
 from phalanx.server.http.responses import RequestError
@@ -98,7 +98,7 @@ class Credentials:
         user = self._proven.get(self.accounts, name, password)
         if user is None:
             self.failures.begin(name, address)
-            async with self._passwords.entered():
+            async with self._passwords.entered(f"address {network_of(address)}"):
                 user = await run_in_threadpool(self.accounts.verify, name, password)
             if user is None:
                 raise RequestError(401, "invalid username or password")

@@ -59,6 +59,10 @@ class Identity(NamedTuple):
         mine = self.role_on(project)
         return mine is not None and mine >= role
 
+    def user_of(self, wanted: str | None) -> str | None:
+        """The user of a run that the caller creates: only an admin may name somebody else."""
+        return wanted if self.has(Role.ADMIN) else self.name
+
     def projects(self, role: Role) -> frozenset[str] | None:
         """The projects on which the caller has at least this role; None means all."""
         if self.has(role):

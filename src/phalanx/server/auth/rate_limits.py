@@ -1,4 +1,6 @@
-"""Rate limits: requests per second, concurrent expensive requests, and wrong passwords.
+"""Rate limits: requests per second, concurrent expensive requests, bodies in memory, and wrong passwords.
+
+No single identity can use up what all share: it has at most half of the slots, of the queue and of the memory.
 
 The limits are generous and their memory is bounded: a forgotten client starts with a fresh allowance.
 """
@@ -14,7 +16,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from phalanx.server.http.responses import RequestError
+from starlette.types import Scope
+
+from phalanx.server.http.bodies import BodyMemory, half
+from phalanx.server.http.responses import RequestError, busy
 
 MOST_REMEMBERED = 10_000
 WINDOW_S = 300.0
@@ -26,7 +31,7 @@ class RateLimits(NamedTuple):
     rate: float = 1000.0
     burst: float = 2000.0
     costly: int = 8  # concurrent searches and similar requests: each occupies a thread
-    uploads: int = 32  # concurrent bodies in memory
+    memory: int = 512 << 20  # bytes of bodies
     packing: int = 8  # concurrent code archives being packed
     waiting: int = 512  # requests waiting for a slot
     patience_s: float = 30.0
@@ -115,6 +120,14 @@ def network_of(address: str) -> str:
     return str(found)
 
 
+class _Slots:
+    """Slots, and the number of requests that wait for one or have one."""
+
+    def __init__(self, most: int) -> None:
+        self.free = asyncio.Semaphore(most)
+        self.users = 0
+
+
 class ConcurrencyGate:
     """Limits concurrency: some requests wait for a slot, and those that would wait too long are rejected."""
 
@@ -122,32 +135,58 @@ class ConcurrencyGate:
         self.most = most
         self.waiting = waiting
         self.patience_s = patience_s
-        self._free = asyncio.Semaphore(most)
-        self._queue = 0
+        self._all = _Slots(most)
+        self._by_key: dict[str, _Slots] = {}
 
-    async def enter(self) -> None:
-        """Raises RequestError. Every entry must be followed by a leave."""
-        if self._free.locked() and self._queue >= self.waiting:
+    async def enter(self, key: str) -> None:
+        """`key`: the caller. Raises RequestError. Every entry must be followed by a leave."""
+        own = self._by_key.setdefault(key, _Slots(half(self.most)))
+        if self._all.users >= self.most + self.waiting or own.users >= half(self.most) + half(self.waiting):
+            self._forget(key, own)
             raise busy()
-        self._queue += 1
+        self._all.users += 1
+        own.users += 1
         try:
             async with asyncio.timeout(self.patience_s):
-                await self._free.acquire()
-        except TimeoutError:
-            raise busy() from None
-        finally:
-            self._queue -= 1
+                await own.free.acquire()
+                try:
+                    await self._all.free.acquire()
+                except BaseException:
+                    own.free.release()
+                    raise
+        except BaseException as fault:
+            self._count_out(key, own)
+            if isinstance(fault, TimeoutError):
+                raise busy() from None
+            raise
 
-    def leave(self) -> None:
-        self._free.release()
+    def leave(self, key: str) -> None:
+        own = self._by_key[key]
+        self._all.free.release()
+        own.free.release()
+        self._count_out(key, own)
+
+    def _count_out(self, key: str, own: _Slots) -> None:
+        self._all.users -= 1
+        own.users -= 1
+        self._forget(key, own)
+
+    def _forget(self, key: str, own: _Slots) -> None:
+        if not own.users:
+            self._by_key.pop(key, None)
 
     @asynccontextmanager
-    async def entered(self) -> AsyncIterator[None]:
-        await self.enter()
+    async def entered(self, key: str) -> AsyncIterator[None]:
+        await self.enter(key)
         try:
             yield
         finally:
-            self.leave()
+            self.leave(key)
+
+
+def address_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
 
 
 class Traffic:
@@ -157,7 +196,7 @@ class Traffic:
         self.limits = limits
         self.requests = TokenBuckets(limits.rate, limits.burst)
         self.costly = ConcurrencyGate(limits.costly, limits.waiting, limits.patience_s)
-        self.uploads = ConcurrencyGate(limits.uploads, limits.waiting, limits.patience_s)
+        self.memory = BodyMemory(limits.memory)
         self.packing = ConcurrencyGate(limits.packing, limits.waiting, limits.patience_s)
 
     def count(self, keys: Iterable[str]) -> None:
@@ -171,9 +210,3 @@ class Traffic:
 def too_much(message: str, wait_s: float) -> RequestError:
     seconds = max(1, math.ceil(wait_s))
     return RequestError(429, message, f"retry in {seconds} s").with_headers({"Retry-After": str(seconds)})
-
-
-def busy() -> RequestError:
-    return RequestError(503, "too many concurrent requests of this kind", "retry later").with_headers(
-        {"Retry-After": "2"}
-    )

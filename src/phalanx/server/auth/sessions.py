@@ -2,6 +2,8 @@
 
 A cookie holds its owner, its expiry, and a MAC over both and over the stored hash of the owner's password or token.
 When that hash changes, the cookie becomes invalid.
+
+<home>/ended-sessions.json  hashes of the cookies that were signed out before they expired
 """
 
 from __future__ import annotations
@@ -9,17 +11,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+import secrets
 import time
 from pathlib import Path
 
 from phalanx.home.run_tokens import server_secret
 from phalanx.server.auth.accounts import Accounts
 from phalanx.server.auth.identities import Identity
+from phalanx.server.auth.record_file import RecordFile
 from phalanx.server.auth.tokens import Tokens
 
 LIFE_S = 7 * 86_400
 USER, TOKEN = "user", "token"  # kind of credential that opened the session
-_VALUE = re.compile(r"(\d{1,12})~(user|token)~([A-Za-z0-9._@-]{1,100})~([0-9a-f]{64})\Z", re.ASCII)
+_VALUE = re.compile(r"(\d{1,12})~(user|token)~([A-Za-z0-9._@-]{1,100})~([0-9a-f]{16})~([0-9a-f]{64})\Z", re.ASCII)
 
 
 class Sessions:
@@ -28,6 +32,7 @@ class Sessions:
         self.tokens = tokens
         self.accounts = accounts
         self._key: bytes | None = None
+        self.ended = RecordFile[dict[str, int]](home / "ended-sessions.json", "sessions", dict, {})
 
     @property
     def key(self) -> bytes:
@@ -43,8 +48,8 @@ class Sessions:
 
     def open(self, kind: str, name: str) -> str:
         """The cookie value for a caller who has just authenticated."""
-        expires = int(time.time()) + LIFE_S
-        return f"{expires}~{kind}~{name}~{self._mac(expires, kind, name, self._owner(kind, name)[0])}"
+        content = f"{int(time.time()) + LIFE_S}~{kind}~{name}~{secrets.token_hex(8)}"  # no two sessions are equal
+        return f"{content}~{self._mac(content, self._owner(kind, name)[0])}"
 
     def identify(self, value: str) -> Identity | None:
         """The owner of a cookie value; None when it is invalid or expired. Raises CallError when the home's files
@@ -54,9 +59,20 @@ class Sessions:
             return None
         expires, kind, name = int(match[1]), match[2], match[3]
         stamp, found = self._owner(kind, name)
-        mac = self._mac(expires, kind, name, stamp)
-        is_valid = hmac.compare_digest(mac, match[4]) and time.time() < expires <= time.time() + LIFE_S
+        mac = self._mac(value.rpartition("~")[0], stamp)
+        is_valid = hmac.compare_digest(mac, match[5]) and time.time() < expires <= time.time() + LIFE_S
+        if is_valid and _hash(value) in self.ended.rows():
+            return None
         return found._replace(kind="session") if is_valid and found is not None else None
+
+    def end(self, value: str) -> None:
+        """End the session of a cookie value: a copy of it is of no use. Raises CallError, OSError."""
+        if self.identify(value) is None:
+            return
+        with self.ended.alone():
+            now = time.time()
+            kept = {hash_: expires for hash_, expires in self.ended.rows().items() if expires > now}
+            self.ended.write({**kept, _hash(value): int(value.partition("~")[0])})
 
     def _owner(self, kind: str, name: str) -> tuple[str, Identity | None]:
         """The stored hash of an owner, and the owner if there is one: the cookie holds only the name, and permissions
@@ -67,5 +83,9 @@ class Sessions:
         token = next((token for token in self.tokens.known() if token.name == name), None)
         return (token.hash, self.tokens.identity(token)) if token is not None else ("", None)
 
-    def _mac(self, expires: int, kind: str, name: str, stamp: str) -> str:
-        return hmac.new(self.key, f"{expires}\n{kind}\n{name}\n{stamp}".encode(), hashlib.sha256).hexdigest()
+    def _mac(self, content: str, stamp: str) -> str:
+        return hmac.new(self.key, f"{content}\n{stamp}".encode(), hashlib.sha256).hexdigest()
+
+
+def _hash(value: str) -> str:
+    return hashlib.sha256(value.encode("ascii", "replace")).hexdigest()

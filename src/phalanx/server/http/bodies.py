@@ -1,4 +1,7 @@
-"""Request bodies: bounded in memory, or streamed into a draft file next to their destination."""
+"""Request bodies: bounded in memory, or streamed into a draft file next to their destination.
+
+A body must arrive at the pace of `body_pace`, and nothing scarce is reserved before it is there.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +18,7 @@ from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 
-from phalanx.server.http.responses import RequestError
+from phalanx.server.http.responses import RequestError, busy
 
 MAX_JSON = 20 << 20  # an MLflow dataset profile alone may have 16 MiB
 MAX_PIECE = 16 << 20
@@ -23,17 +27,53 @@ SPARE_BYTES = 64 << 20  # bytes of disk that uploads must leave free
 GATHERED = 1 << 20
 
 
+class BodyMemory:
+    """Bytes of bodies that are in memory. They count as they arrive: who announces many has none of them yet."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._all = 0
+        self._by_key: dict[str, int] = {}
+
+    def take(self, key: str, size: int) -> None:
+        """Raises RequestError. What was taken must be given back."""
+        own = self._by_key.get(key, 0)
+        if self._all + size > self.most or own + size > half(self.most):
+            raise busy()
+        self._all += size
+        self._by_key[key] = own + size
+
+    def give_back(self, key: str, size: int) -> None:
+        self._all -= size
+        left = self._by_key.pop(key, 0) - size
+        if left:
+            self._by_key[key] = left
+
+
+def half(most: int) -> int:
+    """The share of one caller in what all callers have."""
+    return max(1, most // 2)
+
+
 async def bounded(request: Request, most: int) -> bytes:
-    """Raises RequestError, as early as possible, when the body is larger."""
+    """Raises RequestError, as early as possible, when the body is larger, or when too much is in memory."""
+    state = request.scope["state"]
+    if "body" in state:
+        return bytes(state["body"])
     _check_length(request, most)
+    memory: BodyMemory = request.app.state.traffic.memory
+    key: str = state["key"]
     pieces: list[bytes] = []
     size = 0
     async for piece in request.stream():
         size += len(piece)
         if size > most:
             raise RequestError(413, f"the body exceeds the limit of {most:,} bytes")
+        memory.take(key, len(piece))
+        state["leaving"].append(partial(memory.give_back, key, len(piece)))
         pieces.append(piece)
-    return b"".join(pieces)
+    state["body"] = b"".join(pieces)
+    return bytes(state["body"])
 
 
 def _check_length(request: Request, most: int) -> None:

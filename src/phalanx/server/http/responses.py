@@ -55,6 +55,12 @@ class EncodedJsonResponse(JsonResponse):
         return content
 
 
+def busy() -> RequestError:
+    return RequestError(503, "too many concurrent requests of this kind", "retry later").with_headers(
+        {"Retry-After": "2"}
+    )
+
+
 def refusal_answer(refusal: RequestError, path: str) -> JsonResponse:
     """MLflow's clients look for an error code and a message in other fields than ours: the response has both."""
     body = refusal.body()

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import category
 
 from phalanx.errors import SystemFault
+from phalanx.server.auth.identities import ALL
 from phalanx.server.auth.record_file import RecordFile
 from phalanx.server.mlflow.errors import MlflowError, not_found
 
@@ -147,6 +149,8 @@ def no_experiment(key: str) -> MlflowError:
 def check_name(name: str) -> None:
     if not name.strip() or len(name) > LONGEST_NAME:
         raise MlflowError(f"Invalid experiment name: it must have 1 to {LONGEST_NAME} characters")
+    if name == ALL or any(category(sign) in ("Cc", "Cs") for sign in name):
+        raise MlflowError(f"Invalid experiment name: it must not be '{ALL}' or contain control characters")
 
 
 def experiment_row(experiment: MlflowExperiment) -> dict[str, Any]:

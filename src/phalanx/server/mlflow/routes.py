@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -43,7 +44,10 @@ def answer(path: str, request: Request, here: Here, replica: PrefixAddress, body
         call = Call(here, identity_of(request.scope), fields, replica, steps)
         if not entry.reads:
             call.check_edits_some()  # in addition to the checks of the call itself
-        return JsonResponse(entry.handler(call))
+        found = entry.handler(call)
+        if not entry.reads:
+            request.scope["state"]["about"] = {"run": _run_of(fields, found)}  # for the audit log
+        return JsonResponse(found)
     except MlflowError as fault:
         return JsonResponse(fault.body(), fault.status)
     except (CallError, SystemFault, RequestError) as fault:
@@ -57,6 +61,15 @@ def answer(path: str, request: Request, here: Here, replica: PrefixAddress, body
     except OSError as fault:
         message = f"cannot store this: {(fault.strerror or str(fault)).lower()}"
         return JsonResponse({"error_code": "INTERNAL_ERROR", "message": message}, 507)
+
+
+def _run_of(fields: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
+    """The run that a call changed or created."""
+    try:
+        return str(found["run"]["info"]["run_id"])
+    except (LookupError, TypeError):
+        named = fields.get("run_id") or fields.get("run_uuid")
+        return named if isinstance(named, str) else None
 
 
 def entry_of(method: str, path: str) -> tuple[CallHandler, tuple[str, ...]]:

@@ -52,11 +52,17 @@ def make(call: Call, tags: dict[str, str]) -> Run:
         source="started by an MLflow client",
         name=call.text("run_name", LONGEST_NAME, needed=False) or tags.get(NAME, "")[:LONGEST_NAME] or generated_name(),
         description=tags.get(NOTE) or None,
-        user=tags.get(USER) or call.text("user_id", 200, needed=False) or None,
+        user=_user(call, tags.get(USER) or call.text("user_id", 200, needed=False) or None),
     )
     labels = {key: value for key, value in tags.items() if key not in (NAME, NOTE, USER)}
     created_at = started / 1000 if 0 < started < 4_000_000_000_000 else None
     return external_lifecycle.create(call.here, about, labels, created_at, patience_s=PATIENCE_S)
+
+
+def _user(call: Call, wanted: str | None) -> str | None:
+    """A run creates others for its own user."""
+    own_run = call.identity.run_id
+    return call.identity.user_of(wanted) if own_run is None else call.run(own_run).user
 
 
 @call("GET", "runs/get", reads=True)
@@ -105,8 +111,9 @@ def change_status(call: Call, run: Run, status: str) -> Run:
 
 @call("POST", "runs/delete")
 def delete(call: Call) -> dict[str, Any]:
-    """Hide the run from MLflow's clients. `phalanx rm` removes it."""
-    run = call.own_run()
+    """Hide the run from MLflow's clients. `phalanx rm` removes it. A run may not do this to itself."""
+    run = call.run()
+    call.check_edits(run.project)
     with call.here.run_writers.of(run.id):
         note_labels(call, run, {DELETED: str(now_ms())})
     return {}
@@ -114,7 +121,8 @@ def delete(call: Call) -> dict[str, Any]:
 
 @call("POST", "runs/restore")
 def restore(call: Call) -> dict[str, Any]:
-    run = call.own_run()
+    run = call.run()
+    call.check_edits(run.project)
     with call.here.run_writers.of(run.id):
         note_labels(call, run, {DELETED: None})
     return {}

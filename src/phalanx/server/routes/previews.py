@@ -24,6 +24,9 @@ APART = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 SCRIPTED = f"sandbox allow-scripts; {APART.removeprefix('sandbox; ')}; script-src 'unsafe-inline'"
 PLAIN = "sandbox; default-src 'none'"
 HTML, SVG = "text/html; charset=utf-8", "image/svg+xml"
+# What asks for a file to show it. Opened as a page of its own it is downloaded: on this server's address it could pass
+# for the server's sign-in.
+SHOWN_IN = ("iframe", "image", "audio", "video")
 # Types are detected by content: a name can be wrong.
 BEGINNINGS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -107,13 +110,18 @@ async def show_file(
     *,
     scripts: Annotated[bool, Query(description="run the scripts of an HTML file in a sandbox")] = False,
 ) -> Response:
-    """A file for a browser to show: images and audio; HTML and SVG in a sandbox; anything else as an attachment.
-    Supports `Range`."""
+    """A file that a part of a page shows: images and audio; HTML and SVG in a sandbox. Anything else, and a file that
+    is opened as a page of its own, is an attachment. Supports `Range`. Scripts of HTML run only for a browser that
+    names the part (`Sec-Fetch-Dest`): browsers do so over HTTPS and on this machine."""
     stream, media = await run_in_threadpool(_opened, here, run_id, path)
     answer = file_answer(stream, path, request.headers.get("range"), kind=media)
+    part = request.headers.get("sec-fetch-dest")
     if media is not None:
-        answer.headers["Content-Disposition"] = answer.headers["Content-Disposition"].replace("attachment", "inline")
-        policy = (SCRIPTED if scripts else APART) if media == HTML else APART if media == SVG else PLAIN
+        if part is None or part in SHOWN_IN:
+            disposition = answer.headers["Content-Disposition"]
+            answer.headers["Content-Disposition"] = disposition.replace("attachment", "inline")
+        is_scripted = scripts and part in SHOWN_IN
+        policy = (SCRIPTED if is_scripted else APART) if media == HTML else APART if media == SVG else PLAIN
         answer.headers["Content-Security-Policy"] = policy
         answer.headers["Referrer-Policy"] = "no-referrer"
     return answer

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from phalanx.errors import CallError, SpecErrors
 from phalanx.server.context import Caller, Context, Here
@@ -40,18 +41,18 @@ def stop_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
 
 
 @router.post("/restart", status_code=201)
-def restart_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
+def restart_run(run_id: str, request: Request, here: Here, caller: Caller) -> JsonResponse:
     """Run it again, as a new run with its own outputs."""
-    return _clone(here, here.find(run_id), "restart", caller.name)
+    return _clone(here, here.find(run_id), "restart", caller.name, request.scope["state"])
 
 
 @router.post("/copy", status_code=201)
-def copy_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
+def copy_run(run_id: str, request: Request, here: Here, caller: Caller) -> JsonResponse:
     """Run it again, as a new run that starts with a copy of its outputs."""
-    return _clone(here, here.find(run_id), "copy", caller.name)
+    return _clone(here, here.find(run_id), "copy", caller.name, request.scope["state"])
 
 
-def _clone(here: Context, run: Run, cloning: str, who: str) -> JsonResponse:
+def _clone(here: Context, run: Run, cloning: str, who: str, state: dict[str, Any]) -> JsonResponse:
     try:
         prepared = prepare_clone(here.home, run, cloning, environment_for_runs(), who)
         new = create(here.home, here.store, prepared)
@@ -59,6 +60,7 @@ def _clone(here: Context, run: Run, cloning: str, who: str) -> JsonResponse:
         raise RequestError(409, str(fault)) from None
     except OSError as fault:
         raise disk_refusal(fault) from None
+    state["about"] = {"made": new.id}
     here.wake()
     return JsonResponse(waiting_row(here.store, new), 201, background=recording(here.home, prepared))
 

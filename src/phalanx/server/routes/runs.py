@@ -19,6 +19,7 @@ from phalanx.server.http.responses import EncodedJsonResponse, JsonResponse, Req
 from phalanx.server.rows import artifact_row, summary_rows, waiting_row, waiting_rows
 from phalanx.store import Run
 from phalanx.store.rows import replica_row, run_row, status_row
+from phalanx.submission.checks import check_project
 from phalanx.tracking import external_folder
 
 COLUMNS_S = 5.0  # seconds that column names are cached: computing them reads all runs
@@ -39,18 +40,20 @@ def list_runs(  # noqa: PLR0913 - each is a parameter of the query
     offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
     project: Annotated[str | None, Query(max_length=600)] = None,
     columns: Annotated[str | None, Query(max_length=20_000, description="for example `params.lr,metric.loss`")] = None,
+    fold: bool = False,
 ) -> JsonResponse:
     """A page of the runs that match a query, and the total count. With `columns`, rows have only those params, last
-    metric values (`metric.loss`), minima and maxima (`min.loss`, `max.loss`)."""
+    metric values (`metric.loss`), minima and maxima (`min.loss`, `max.loss`). With `fold`, without the trials of
+    groups."""
     shown = visible_projects(caller, project)
 
     def make() -> bytes:
-        runs = here.store.runs(q, sort, limit=limit, offset=offset, project=shown)
-        count = here.store.count(q, project=shown)
+        runs = here.store.runs(q, sort, limit=limit, offset=offset, project=shown, folded=fold)
+        count = here.store.count(q, project=shown, folded=fold)
         rows = waiting_rows(here.store, runs)
         return encoded({"count": count, "runs": rows if columns is None else [_cut(row, columns) for row in rows]})
 
-    return EncodedJsonResponse(here.recent.get(("runs", q, sort, limit, offset, shown, columns), make))
+    return EncodedJsonResponse(here.recent.get(("runs", q, sort, limit, offset, shown, columns, fold), make))
 
 
 def _cut(row: dict[str, Any], columns: str) -> dict[str, Any]:
@@ -109,8 +112,10 @@ def show_run(run_id: str, here: Here) -> JsonResponse:
 
 def whole_run(here: Context, run: Run) -> dict[str, Any]:
     store = here.store
+    is_trial = run.group is not None and run.group in store.facts_of([run.group], "search")
     return {
         **waiting_row(store, run),
+        "is_trial": is_trial,
         "labels": store.labels(run.id),
         "facts": store.facts(run.id),
         "summaries": summary_rows(store.summaries(run.id)),
@@ -141,7 +146,7 @@ ABOUT = {"name": openapi.TEXT, "description": openapi.TEXT, "tags": openapi.TEXT
         }
     ),
 )
-def create_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
+def create_run(request: Request, body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
     """Create a run that the caller executes. Idempotent: an existing run is returned unchanged. With a `session`, which
     names one start of a client, an existing run is continued: `attempt` of the response is that of the session."""
     wanted = json_object(body)
@@ -158,6 +163,7 @@ def create_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
         here.wake()
         return JsonResponse({**run_row(here.find(known.id)), "attempt": attempt})
     project = text(wanted, "project", 500) or "default"
+    check_project(project)
     require_role(caller, project, Role.EDITOR)
     about = external_folder.Description(
         project=project,
@@ -165,7 +171,7 @@ def create_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
         description=text(wanted, "description") or None,
         tags=tuple(string_list(wanted, "tags")),
         params=mapping(wanted, "params"),
-        user=text(wanted, "user", 200) or None,
+        user=caller.user_of(text(wanted, "user", 200) or None),
         source="sent to the server",
         group=text(wanted, "group", 500) or None,
     )
@@ -173,6 +179,7 @@ def create_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
     created_at = timestamp(wanted, "created_at")
     more = {"run_id": run_id, "patience_s": PATIENCE_S, "session": session}
     run = external_lifecycle.create(here, about, labels, created_at, **more)
+    request.scope["state"]["about"] = {"run": run.id}
     here.wake()
     return JsonResponse(run_row(run), 201)
 

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Request
 
 from phalanx.errors import CallError, SystemFault
 from phalanx.server.auth.identities import ALL, Identity
+from phalanx.server.auth.rate_limits import address_of
 from phalanx.server.auth.sessions import LIFE_S, TOKEN, USER
 from phalanx.server.context import Caller, Here
 from phalanx.server.http import openapi
 from phalanx.server.http.bodies import bounded, json_object
 from phalanx.server.http.responses import JsonResponse, RequestError
-from phalanx.server.middleware import address_of
 
 LARGEST_BODY = 16 << 10
 
@@ -31,7 +31,11 @@ async def sign_in(request: Request, here: Here) -> JsonResponse:
     if not all(value is None or isinstance(value, str) for value in given.values()):
         raise RequestError(400, "`token`, `user` and `password` must be strings")
     token, name, password = (value or "" for value in given.values())
+    # For the audit log. The name of an unknown user may be a password that was typed into the wrong field.
+    about = request.scope["state"]["about"] = {"kind": TOKEN if token else USER}
     try:
+        if not token and here.accounts.find(name) is not None:
+            about["who"] = name
         if token:
             found, kind = here.credentials.of_token(token.strip()), TOKEN
         elif name and password:
@@ -40,6 +44,7 @@ async def sign_in(request: Request, here: Here) -> JsonResponse:
             raise RequestError(400, "a `token`, or a `user` and a `password`, is required")
     except (CallError, SystemFault) as fault:
         raise RequestError(503, str(fault)) from None
+    about["who"] = found.name
     if found.run_id is not None:
         raise RequestError(403, "the token of a run cannot be used to sign in")
     answer = JsonResponse(_row(found._replace(kind="session")))
@@ -62,8 +67,9 @@ def whoami(caller: Caller) -> JsonResponse:
 
 
 @router.delete("/session")
-async def sign_out(here: Here) -> JsonResponse:
-    """Sign out: the browser deletes its cookie."""
+def sign_out(request: Request, here: Here) -> JsonResponse:
+    """Sign out: the session ends, and the browser deletes its cookie."""
+    here.sessions.end(request.cookies.get(here.sessions.cookie, ""))
     answer = JsonResponse({"ok": True})
     answer.delete_cookie(here.sessions.cookie, path="/", httponly=True, samesite="strict")
     return answer

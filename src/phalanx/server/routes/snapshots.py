@@ -20,6 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from phalanx.atomic_files import write_atomic
 from phalanx.backends.code_archive import MAX_BYTES, Unpacked, unpack
 from phalanx.home.home import Home
+from phalanx.server.auth.rate_limits import Traffic
 from phalanx.server.context import Caller, Here
 from phalanx.server.http import openapi
 from phalanx.server.http.bodies import disk_refusal, stream_into
@@ -43,7 +44,9 @@ async def take_snapshot(request: Request, here: Here, caller: Caller) -> JsonRes
     packed = uploads.folder / f".{snapshot_id}.tar.gz"
     try:
         await stream_into(request, packed, MAX_BYTES)
-        kept = await run_in_threadpool(uploads.keep, packed, snapshot_id, caller.name)
+        traffic: Traffic = request.app.state.traffic
+        async with traffic.costly.entered(request.scope["state"]["key"]):
+            kept = await run_in_threadpool(uploads.keep, packed, snapshot_id, caller.name)
     except OSError as fault:
         raise disk_refusal(fault) from None
     finally:

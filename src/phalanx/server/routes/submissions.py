@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.background import BackgroundTask
 
 from phalanx.errors import CallError, SpecErrors
@@ -54,7 +54,7 @@ ORDER = {
 
 
 @router.post("/runs/submit", status_code=201, openapi_extra=openapi.body(ORDER, "files"))
-def submit_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
+def submit_run(request: Request, body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
     """Submit a run: `files` (a list of `name` and `text`; later files override earlier ones), `params`, `name`,
     `description`, `tags`, `project`, `priority`, `timeout`, `on`, and `code`, the id of a snapshot. `strict` rejects a
     run that requests more than the machine has; `unchecked` submits even if the site profile predicts a rejection;
@@ -74,6 +74,7 @@ def submit_run(body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
         raise RequestError(
             422, f"{wrong.errors[0] if wrong.errors else 'the file is wrong'}{more}", faults=faults
         ) from None
+    request.scope["state"]["about"] = {"run": run.id}
     here.wake()
     answer = {**run_row(run), "waits_for": None, "notes": [remark.as_json() for remark in remarks]}
     return JsonResponse(answer, 201, background=recording(here.home, prepared))

@@ -22,7 +22,7 @@ SECTIONS = (
 )
 INSTEAD = {
     "experiment": "`phalanx ps --json`, `phalanx show RUN --json` and `phalanx stop RUN` do it",
-    "experiment_group": "`phalanx ps --json` shows a group's runs",
+    "experiment_group": "`phalanx group show|trials|stop GROUP` and `phalanx.Client().group(…)` do it",
     "project": "`phalanx run -f FILE` starts runs, and `Experiment(project=…).create()` tracks one of your own",
 }
 

@@ -89,13 +89,15 @@ class BaseTracker:
         return self.run or tracking.nowhere()
 
     @check_no_op
-    def _begin(self, name: str | None, tags: Any, description: str | None, base_outputs_path: str | None) -> None:
+    def _begin(
+        self, name: str | None, tags: Any, description: str | None, base_outputs_path: str | None, group: Any = None
+    ) -> None:
         """The common part of `create()`."""
         if settings.IS_OFFLINE:
             self.last_status = "created"
         elif self.run is None:
             _finish_previous()
-            self._adopt(tracking.start(name=name, project=self.project_name, description=description))
+            self._adopt(tracking.start(name=name, project=self.project_name, description=description, group=group))
         else:
             self.run.describe(name=name, description=description)
         path = base_outputs_path or get_base_outputs_path()

@@ -22,7 +22,7 @@ class Experiment(PathReader, BaseTracker):
     ) -> None:
         super().__init__(project, *others, **options)
         self.experiment_id = experiment_id if self.run is None else self.run.id
-        self.group_id = group_id
+        self.group_id = os.environ.get("PHALANX_GROUP_ID") if group_id is None and settings.IS_MANAGED else group_id
 
     @check_no_op
     def create(
@@ -38,11 +38,12 @@ class Experiment(PathReader, BaseTracker):
         config: Any = None,
     ) -> Experiment:
         """Create a run; inside of one, use that one. `config` is the name of `content` in 0.4."""
-        self._begin(name, tags, description, base_outputs_path)
+        is_own = self.run is not None  # the run of this process, which stays in its group
+        self._begin(name, tags, description, base_outputs_path, None if self.group_id is None else str(self.group_id))
         self.experiment_id = self._new_id()
         if framework:
             self.log_framework(framework)
-        labels = {"backend": backend, "build": build_id, "group": self.group_id}
+        labels = {"backend": backend, "build": build_id, "group": self.group_id if is_own else None}
         given = {key: value for key, value in labels.items() if value is not None}
         if self.run is not None and given:
             self.run.labels(**given)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from .. import settings
 from .base import BaseTracker
 from .experiment import Experiment
-from .guards import check_no_op
+from .guards import check_no_op, check_offline
 
 
 class Group(BaseTracker):
-    """Its experiments have its name as the label `group`; the group itself records nothing."""
+    """Its experiments are runs of the group: `phalanx ps -q group:NAME` lists them. The group itself records nothing.
+    Inside of a trial it is the group of the trial."""
 
     REQUIRES_OUTPUTS = False
     group_id: Any = None
@@ -20,7 +23,7 @@ class Group(BaseTracker):
 
     def __init__(self, project: str | None = None, group_id: Any = None, *others: Any, **options: Any) -> None:
         super().__init__(project, *others, **options)
-        self.group_id = group_id
+        self.group_id = os.environ.get("PHALANX_GROUP_ID") if group_id is None and settings.IS_MANAGED else group_id
 
     @check_no_op
     def create(
@@ -36,8 +39,16 @@ class Group(BaseTracker):
         self.group_id = name or self.group_id or self._new_id()
         self.tags = tags
         self.base_outputs_path = base_outputs_path
-        self.last_status = "created"
+        self.last_status = "running"  # as in Polyaxon, it has started
         return self
+
+    @check_offline
+    def log_status(self, status: str, message: str | None = None, traceback: str | None = None) -> None:
+        """Inside a run it is recorded there; otherwise only `last_status` has it."""
+        if self.run is None:
+            self.last_status = status
+        else:
+            super().log_status(status, message, traceback)
 
     @check_no_op
     def create_experiment(

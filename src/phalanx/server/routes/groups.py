@@ -1,0 +1,171 @@
+"""/api/v1/groups/{run_id}: the progress and the trials of a group, and changes of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+
+from phalanx.errors import CallError
+from phalanx.scheduler.group_report import GroupReport
+from phalanx.server.context import Caller, Context, Here
+from phalanx.server.http import openapi
+from phalanx.server.http.bodies import JsonBody, disk_refusal, json_object
+from phalanx.server.http.response_cache import CachedResponse
+from phalanx.server.http.responses import EncodedJsonResponse, JsonResponse, RequestError, encoded
+from phalanx.server.run_environment import environment_for_runs
+from phalanx.store import Run
+from phalanx.submission.group_requests import GroupRequests, InvalidRequest, require_group
+
+KEPT_S = 3600.0  # a report only reads what is new
+TAKEN_UP_S = 5.0  # how long a response waits for the scheduler to take a request
+LOOK_S = 0.02
+
+router = APIRouter(prefix="/api/v1/groups/{run_id}", tags=["groups"])
+
+
+class SharedReport:
+    """The report of one group, for one request at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.report: GroupReport | None = None
+
+    @contextmanager
+    def current(self, here: Context, group: Run) -> Iterator[GroupReport]:
+        with self.lock:
+            if self.report is None:
+                self.report = GroupReport(here.home, here.store, group)
+            else:
+                self.report.update(here.store, group)
+            yield self.report
+
+
+def _reported(request: Request, here: Context, run_id: str, make: Callable[[GroupReport], Any]) -> bytes:
+    group = _group(here, run_id)
+    shared: CachedResponse[SharedReport] = request.app.state.groups
+    with shared.get(group.id, KEPT_S, SharedReport).current(here, group) as report:
+        return encoded(make(report))
+
+
+def _group(here: Context, run_id: str) -> Run:
+    """Raises RequestError."""
+    run = here.find(run_id)
+    try:
+        require_group(run)
+    except CallError as fault:
+        raise RequestError(409, str(fault), f"GET /api/v1/runs/{run.id} shows it") from None
+    return run
+
+
+@router.get("")
+def show_group(run_id: str, request: Request, here: Here) -> JsonResponse:
+    """The progress of a group: counts of trials by state, the best trial, the rungs, and the settings of its search.
+    `seq` is the last record of its journal that was read."""
+
+    def make(report: GroupReport) -> dict[str, Any]:
+        return {**report.summary(), "settings": report.settings()}
+
+    return EncodedJsonResponse(_reported(request, here, run_id, make))
+
+
+@router.get("/trials")
+def list_trials(  # noqa: PLR0913, PLR0917 - each is a parameter of the query
+    run_id: str,
+    request: Request,
+    here: Here,
+    sort: Literal["trial", "value"] = "trial",
+    limit: Annotated[int, Query(ge=0, le=10_000)] = 100,
+    offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    changed_after: Annotated[int, Query(ge=0, le=2**53, description="a `seq` of an earlier response")] = 0,
+) -> JsonResponse:
+    """A page of the trials: params, values, why they ended, and the times of each attempt. With `changed_after`, only
+    those that have changed since, and those that run."""
+
+    def make(report: GroupReport) -> dict[str, Any]:
+        count, rows = report.page(sort, changed_after, offset, limit)
+        return {"count": count, "seq": report.state.seq, "trials": report.with_attempts(here.store, rows)}
+
+    key = ("trials", run_id, sort, limit, offset, changed_after)
+    return EncodedJsonResponse(here.recent.get(key, lambda: _reported(request, here, run_id, make)))
+
+
+@router.get("/importance")
+def show_importance(run_id: str, request: Request, here: Here) -> JsonResponse:
+    """How much each param decided whether a trial is among the best (PED-ANOVA), most important first, and the number
+    of trials that this rests on."""
+    make = partial(_reported, request, here, run_id, GroupReport.importance)
+    return EncodedJsonResponse(here.recent.get(("importance", run_id), make))
+
+
+@router.post("/pause")
+def pause_group(run_id: str, request: Request, here: Here, caller: Caller) -> JsonResponse:
+    """Start no more trials until it is resumed. Running trials go on."""
+    return _change(request, here, run_id, caller.name, lambda requests: requests.pause())
+
+
+@router.post("/resume")
+def resume_group(run_id: str, request: Request, here: Here, caller: Caller) -> JsonResponse:
+    """Continue a paused group. One that has ended runs what failed or was stopped again, and goes on."""
+    return _change(request, here, run_id, caller.name, lambda requests: requests.resume())
+
+
+@router.post("/finish")
+def finish_group(run_id: str, request: Request, here: Here, caller: Caller) -> JsonResponse:
+    """Start no more trials; the group ends when those that run have ended."""
+    return _change(request, here, run_id, caller.name, lambda requests: requests.finish())
+
+
+@router.post("/concurrency", openapi_extra=openapi.body({"n": openapi.WHOLE}, "n"))
+def set_concurrency(run_id: str, body: JsonBody, request: Request, here: Here, caller: Caller) -> JsonResponse:
+    """Change how many trials run at a time."""
+    n = _only(body, "n")
+    return _change(request, here, run_id, caller.name, lambda requests: requests.set_concurrency(n))
+
+
+@router.post("/extend", openapi_extra=openapi.body({"n": openapi.WHOLE}, "n"))
+def extend_group(run_id: str, body: JsonBody, request: Request, here: Here, caller: Caller) -> JsonResponse:
+    """Change the number of trials in total, also of a group that has ended."""
+    n = _only(body, "n")
+    return _change(request, here, run_id, caller.name, lambda requests: requests.extend(n))
+
+
+@router.post("/points", openapi_extra=openapi.body({"params": openapi.ANYTHING}, "params"))
+def add_point(run_id: str, body: JsonBody, request: Request, here: Here, caller: Caller) -> JsonResponse:
+    """Try a point in addition to those of the search. Params that it leaves out are drawn at random."""
+    params = _only(body, "params")
+    return _change(request, here, run_id, caller.name, lambda requests: requests.add(params))
+
+
+def _only(body: bytes, name: str) -> Any:
+    """The one field of a body. Raises RequestError."""
+    wanted = json_object(body)
+    unknown = sorted(set(wanted) - {name})
+    if unknown or name not in wanted:
+        found = f"`{unknown[0][:100]}` is no field of this request" if unknown else f"`{name}` is missing"
+        raise RequestError(400, found, f'the body is {{"{name}": …}}')
+    return wanted[name]
+
+
+def _change(
+    request: Request, here: Context, run_id: str, by: str, ask: Callable[[GroupRequests], None]
+) -> JsonResponse:
+    """Leave a request for the scheduler, and wait a moment until it has taken it: `taken` of the response."""
+    requests = GroupRequests(here.home, _group(here, run_id), environment_for_runs(), by)
+    try:
+        ask(requests)
+    except CallError as fault:
+        raise RequestError(400 if isinstance(fault, InvalidRequest) else 409, str(fault)) from None
+    except OSError as fault:
+        raise disk_refusal(fault) from None
+    deadline = time.monotonic() + TAKEN_UP_S
+    while not requests.are_taken() and time.monotonic() < deadline:
+        here.wake()
+        time.sleep(LOOK_S)
+    taken = requests.are_taken()
+    return EncodedJsonResponse(_reported(request, here, run_id, lambda report: {**report.summary(), "taken": taken}))
