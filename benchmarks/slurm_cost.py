@@ -1,4 +1,4 @@
-"""What runs on Slurm cost: submitting many, waiting for many, and starting four ranks, beside bare sbatch and srun.
+"""What runs on Slurm cost: submitting many, waiting for many, starting four ranks, and packing trials into one job.
 
 It brings up a cluster on this machine (root, Debian), whose daemons share the cores with what is measured.
 """
@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from measuring import PHALANX, PYTHON, ROOT, report
 
@@ -27,6 +28,7 @@ from tests.slurm.configuration import Settings
 
 from phalanx import run_paths
 from phalanx.atomic_files import read_json
+from phalanx.home.group_folder import GroupFolder
 from phalanx.home.home import Home
 from phalanx.plan.framework_checks import load
 from phalanx.scheduler.runner import SchedulerRunner
@@ -39,6 +41,8 @@ SUBMITTED, ROUNDS = 300, 3
 GOAL_RATE = 100.0  # submissions a second, unless a loop of sbatch is slower
 WAITING, SETTLE_S, WATCH_S = 1_000, 45.0, 60.0
 RANKS, STARTS = 4, 5
+SLOTS = 8
+TRIALS = {"single": 40, "packed": 400}  # in each way: about a minute
 HELD = b"version: 1\nkind: job\nenvironment: {slurm: {directives: {hold: ''}}}\nrun: {cmd: 'true'}\n"
 STAMP = """
 import os, time
@@ -233,6 +237,33 @@ def starting(folder: Path, cluster: Cluster) -> None:
     report("start latency beyond bare srun", f"{more:.1f} s", "5 s", met=more <= 5)
 
 
+# packing -------------------------------------------------------------------------------------------------------------
+
+
+def packing(folder: Path, cluster: Cluster) -> None:
+    """Trials of a group that do nothing: each a job, and packed into one job of two nodes."""
+    rates = {}
+    for trials, count in TRIALS.items():
+        matrix = {"x": {"values": list(range(count))}}
+        tuning: dict[str, Any] = {"matrix": matrix, "concurrency": SLOTS, "slurm": {"trials": trials}}
+        if trials == "packed":
+            tuning["slurm"] |= {"nodes": 2, "time": "1h"}
+        file = folder / f"{trials}.yml"
+        file.write_text(json.dumps({"version": 1, "kind": "group", "hptuning": tuning, "run": {"cmd": "true"}}))
+        variables = {**os.environ, "PHALANX_HOME": str(folder / trials)}
+        command = [*PHALANX, "run", "--json", "--on", "slurm", "-f", str(file)]
+        done = subprocess.run(command, check=True, env=variables, stdout=subprocess.PIPE, cwd=folder)
+        group = json.loads(done.stdout)["id"]
+        records = GroupFolder(Home(folder / trials).run(group).path).records()
+        ends = [record["at"] for record in records if record["what"] == "reported"]
+        assert len(ends) == count, f"{len(ends)} of {count} trials ended"
+        rates[trials] = count / (max(ends) - records[0]["at"])
+        print(f"  {trials:<8} {count} trials, {SLOTS} at a time: {rates[trials]:.2f} a second")
+        cluster.cancel_all(patience_s=60)
+    more = rates["packed"] / rates["single"]
+    report("packed trials against one job a trial", f"{more:.1f}x", "10x", met=more >= 10)
+
+
 def main() -> None:
     cluster = Cluster.new(Settings(isolation="node"))
     try:
@@ -240,8 +271,8 @@ def main() -> None:
         os.environ.update(cluster.environment)
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            wanted = sys.argv[1:] or ["starting", "submission", "waiting"]
-            for part in (starting, submission, waiting):
+            wanted = sys.argv[1:] or ["starting", "submission", "waiting", "packing"]
+            for part in (starting, submission, waiting, packing):
                 if part.__name__ in wanted:
                     part(folder, cluster)
     finally:

@@ -27,7 +27,18 @@ def trial_id(group_id: str, number: int, repeat: int = 0) -> str:
     return derived_id("trial", group_id, number, *([repeat] if repeat else []))
 
 
+def allocation_id(group_id: str) -> str:
+    """The id of the run that is the allocation of a packed group; its attempts are jobs."""
+    return derived_id("allocation", group_id)
+
+
 class GroupFolder(RunFolder):
+    @property
+    def is_packed(self) -> bool:
+        """Whether its trials run in an allocation, whose job then writes the journal."""
+        settings = read_json(self.path / run_paths.GROUP)
+        return isinstance(settings, dict) and "packed" in settings
+
     @property
     def journal_file(self) -> str:
         return str(self.path / run_paths.JOURNAL)
@@ -82,6 +93,14 @@ class SearchJournal:
             if not reader.skipped_bytes:
                 return found
         raise CallError(f"{self.path} is damaged after record {self.seq + len(found)}: restore it from a backup")
+
+    def news(self) -> list[Record]:
+        """The whole records since the last read, which another process has appended."""
+        reader = Reader(self.path, self.size)
+        found = [content for record in reader.poll() if (content := record.data())["seq"] > self.seq]
+        self.size = reader.offset
+        self.seq = found[-1]["seq"] if found else self.seq
+        return found
 
     def append(self, contents: Iterable[Mapping[str, Any]]) -> list[Record]:
         """Number the records and write them to disk, all before it returns. Raises OSError."""

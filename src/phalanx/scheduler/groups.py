@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +19,7 @@ from phalanx.ends import Cause
 from phalanx.errors import CallError, SpecErrors
 from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
 from phalanx.home.home import Home
-from phalanx.ingest.adoption import adopt_all
+from phalanx.ingest.adoption import adopt_all, index
 from phalanx.insight.trial_metric import interval_of, value_of
 from phalanx.scheduler.group_state import (
     CONCURRENCY,
@@ -74,8 +74,9 @@ _NUMBERS = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 class RunningGroups:
     """All unfinished groups of a home. What it keeps in memory can be read again from their folders."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, kind_of: Callable[[str], type[ActiveGroup]]) -> None:
         self.ledger = ledger
+        self.kind_of = kind_of  # by the id of a group
         self.active: dict[str, ActiveGroup] = {}
         self.again_at: dict[str, float] = {}
 
@@ -86,10 +87,10 @@ class RunningGroups:
         try:
             active = self.active.get(group.id)
             if active is None:
-                group = self.ledger.apply_history(group, self.ledger.home.run(group.id).history())
-                if group.is_done:
+                kind = self.kind_of(group.id)
+                if kind.has_ended(self.ledger, group):
                     return
-                active = self.active[group.id] = ActiveGroup(self.ledger, group)
+                active = self.active[group.id] = kind(self.ledger, group)
             active.step(group)
         except (CallError, SpecErrors) as fault:
             self._fail(group, str(fault))
@@ -138,6 +139,8 @@ class ActiveGroup:
         self.journal = SearchJournal(self.folder.journal_file)
         search = self.factory.search
         self.state = GroupState(self.settings.metric, search.concurrency, self.journal.read(), search.repeats)
+        # the agents of packed trials end with their job
+        self.infrastructure = INFRASTRUCTURE | ({Cause.STOPPED} if self.factory.jobs is not None else set())
         self.started = {leg.key for leg in self.state.legs.values() if self._is_carried_out(leg)}
         self.search = SearchProcess(self.folder, self.settings)
         self.metrics = WatchedMetrics(self.home, self.store, self.settings)
@@ -149,6 +152,11 @@ class ActiveGroup:
         self.journal.close()
         self.search.close()
 
+    @classmethod
+    def has_ended(cls, ledger: Ledger, group: Run) -> bool:
+        """Whether its history has its end, which may not be in the store yet."""
+        return ledger.apply_history(group, ledger.home.run(group.id).history()).is_done
+
     def _is_carried_out(self, leg: Leg) -> bool:
         """Whether its run has begun this attempt. The store may lag behind: it would take the end of the attempt before
         for that of this one."""
@@ -157,9 +165,7 @@ class ActiveGroup:
         history = folder.history()
         if not history:
             return False
-        if self.store.status_of(run_id) is None:
-            adopt_all(self.home, self.store, [run_id])
-        self.ledger.apply_history(self.store.find(run_id), history)
+        self.ledger.apply_history(_row(self.home, self.store, run_id), history)
         return len(history) > leg.after and planned_rung(folder.path) in (leg.rung, None)
 
     # one step ----------------------------------------------------------------------------------------------------
@@ -260,7 +266,8 @@ class ActiveGroup:
         elif run.status == Status.FAILED:
             failure = facts.get("failure") or {}
             tried = self.state.retries[leg.key, leg.rung]
-            if failure.get("cause") in INFRASTRUCTURE and tried < MOST_RETRIES and failure["attempt"] == run.attempt:
+            is_lost = failure.get("cause") in self.infrastructure and failure["attempt"] == run.attempt
+            if is_lost and tried < MOST_RETRIES:
                 again = {"trial": leg.trial, "rung": leg.rung, "repeat": leg.repeat, "why": run.reason}
                 yield {"what": RETRIED, **again, "after": len(self.home.run(run.id).history())}
             else:
@@ -349,7 +356,7 @@ class ActiveGroup:
         if not self.home.run(run_id).path.exists():
             self.factory.create(self.store, self.factory.prepare(place, trial.params), source)
             return True
-        run = self.store.find(run_id)
+        run = _row(self.home, self.store, run_id)
         if not run.is_done:
             return False
         if planned_rung(self.home.run(run_id).path) != leg.rung:
@@ -375,12 +382,17 @@ class ActiveGroup:
     # its own status ----------------------------------------------------------------------------------------------
 
     def _show(self, group: Run) -> None:
-        """Keep its status and a summary for lists in the store."""
+        """Keep its status."""
         state = self.state
         if state.paused is not None and group.status != Status.WARNING:
             self.ledger.change(group, Status.WARNING, f"paused: {state.paused}")
         elif state.paused is None and group.status != Status.RUNNING:
             self.ledger.change(group, Status.RUNNING, f"{self.settings.algorithm}, {state.concurrency} at a time")
+        self._show_search()
+
+    def _show_search(self) -> None:
+        """Keep a summary of the search in the store."""
+        state = self.state
         best = state.best
         shown = {
             "algorithm": self.settings.algorithm,
@@ -434,6 +446,16 @@ class ActiveGroup:
 
 
 _DONE = frozenset(["succeeded", "failed", "stopped", "skipped", "upstream_failed"])
+
+
+def _row(home: Home, store: Store, run_id: str) -> Run:
+    """The row of a trial's run, made from its folder if it is missing. Raises CallError if both are."""
+    if store.status_of(run_id) is None:
+        adopt_all(home, store, [run_id])
+        run = store.find(run_id)
+        if run.is_done:
+            index(home, store, run)
+    return store.find(run_id)
 
 
 def _request(asked: Mapping[str, Any]) -> dict[str, Any] | None:

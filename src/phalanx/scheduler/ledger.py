@@ -14,15 +14,20 @@ from phalanx.errors import CallError
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
 from phalanx.home.home import Home
+from phalanx.ingest.adoption import adopt_all
 from phalanx.ingest.indexer import RunIndexers
 from phalanx.insight.autopsy import FirstFailure
 from phalanx.scheduler import post_run
 from phalanx.scheduler.active_runs import ActiveRun
+from phalanx.scheduler.resumes import apply_requests
 from phalanx.store import Run, StatusChange, Store
 from phalanx.store.statuses import DONE, Status, may_follow
 from phalanx.stored_plan import PlanDamaged
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 from phalanx.tracking.external_folder import REPLICA
+
+ADOPT_S = 1.0  # how often to look for folders without rows, if there are new folders
+Clock = Callable[[], float]
 
 
 class RunUnreadable(Exception):
@@ -30,14 +35,34 @@ class RunUnreadable(Exception):
 
 
 class Ledger:
-    """`clock` gives the times of statuses. Durations are measured with a monotonic clock."""
+    """`clock` gives the times of statuses. Durations are measured with a monotonic clock. `here`: the backends whose
+    runs are processes of this scheduler."""
 
-    def __init__(self, home: Home, store: Store, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, home: Home, store: Store, clock: Clock = time.time, here: Sequence[str] = LOCAL_BACKENDS
+    ) -> None:
+        self.here = here
         self.home = home
         self.store = store
         self.clock = clock
         self.watched: dict[str, ActiveRun] = {}
+        self.looked_at = (-1, -1)  # modification times of the runs' folder at the last two looks for new runs
+        self.look_at = float("-inf")
         self.indexers = RunIndexers(home, store)
+
+    def adopt(self) -> None:
+        """Add rows for run folders without one: their submitter was killed in between."""
+        arrived = self.home.arrived()
+        self.forget(arrived)
+        adopt_all(self.home, self.store, arrived)
+        apply_requests(self.home, self.store)
+        now, changed = time.monotonic(), self.home.runs.stat().st_mtime_ns
+        # File times are coarse: nothing new has arrived only if the time was the same twice, some time apart.
+        if now < self.look_at or self.looked_at == (changed, changed):
+            return
+        self.looked_at = (self.looked_at[1], changed)
+        adopt_all(self.home, self.store, set(self.home.run_ids()) - self.store.ids())
+        self.look_at = now + max(ADOPT_S, 20 * (time.monotonic() - now))  # listing a home of 100,000 runs is slow
 
     def catch_up(self, run: Run) -> Run | None:
         """Update the run from its history, in case a scheduler was killed before it wrote to the store; None if the run
@@ -120,8 +145,11 @@ class Ledger:
         self.indexers.finish(run)
         self.change(run, status, reason)
         self.home.forget_stop(run.id)
-        post_run.enqueue(self.home, run.id)
+        self.enqueue_post_run(run)
         self.watched.pop(run.id, None)
+
+    def enqueue_post_run(self, run: Run) -> None:
+        post_run.enqueue(self.home, run.id)
 
     def _time_elsewhere(self, run: Run, status: Status) -> float | None:
         """When a run that is tracked, or runs on an engine, started or ended there. The scheduler may notice later,
@@ -130,7 +158,7 @@ class Ledger:
             place = AttemptFolder(self.home.run(run.id).path, run.id, run.attempt, (REPLICA,))
             end = runner.observe(place)[REPLICA].end
             return end.ended_at if end is not None else None
-        if run.backend in LOCAL_BACKENDS or run.id not in self.watched:
+        if run.backend in self.here or run.id not in self.watched:
             return None
         if status == Status.RUNNING:
             began_at: float | None = self.facts(run).get("began_at")

@@ -6,6 +6,8 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from phalanx.agent.fork_server import ForkServer
 from phalanx.agent.supervisor import NO_SPACE
@@ -46,8 +48,9 @@ class LocalExecutor:
         working: Path,
         environment: Mapping[str, str],
         gpus: Mapping[str, list[str]],
+        facts: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """Start the replicas of an attempt. Raises what `runner.start` does."""
+        """Start the replicas of an attempt; `facts`: more of them. Raises what `runner.start` does."""
         if self.archives is None or time.monotonic() >= self.look_at or not self.archives.agent.exists():
             self.archives = AgentArchives.of(self.home.agents)
             self.look_at = time.monotonic() + LOOK_FOR_VERSION_S
@@ -59,6 +62,7 @@ class LocalExecutor:
             grace_s=GRACE_S,
             archives=self.archives,
             fork_server=self.fork_server,
+            more=facts,
         )
 
     def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:  # noqa: ARG002
@@ -109,7 +113,11 @@ class LocalExecutor:
         if now < self.looked_for.setdefault(run.id, now + LOOK_FOR_AGENTS_S):
             return True
         self.looked_for[run.id] = now + LOOK_FOR_AGENTS_S
-        return now - since <= STARTING_PATIENCE_S and runner.is_starting(run.id, seen.values())
+        return now - since <= STARTING_PATIENCE_S and self.is_starting(run, seen)
+
+    def is_starting(self, run: Run, seen: Mapping[str, ReplicaState]) -> bool:
+        """Whether a process may still become an agent."""
+        return runner.is_starting(run.id, seen.values())
 
     def signal(
         self,

@@ -10,7 +10,8 @@ import errno
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import filterfalse
 from pathlib import Path
 from subprocess import SubprocessError
 from typing import TypeVar
@@ -26,27 +27,23 @@ from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
-from phalanx.ingest.adoption import adopt_all
 from phalanx.scheduler import active_runs, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.group_pass import AT_WORK, GROUP, GroupPass
-from phalanx.scheduler.ledger import Ledger, RunUnreadable
-from phalanx.scheduler.resumes import apply_requests
+from phalanx.scheduler.ledger import Clock, Ledger, RunUnreadable
 from phalanx.scheduler.retry import Action
 from phalanx.scheduler.submissions import StartRequest
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
-ADOPT_S = 1.0  # how often to look for folders without rows, if there are new folders
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
 QUEUED = "status:created|resuming|warning"
 STARTED = "status:building|scheduled|starting|running|unknown"
 IS_RUN = f"kind:~{GROUP}"  # a group is a row of its own beside its runs
-IS_LOCAL, IS_ELSEWHERE = f"backend:{'|'.join(LOCAL_BACKENDS)}", f"backend:~{'|'.join(LOCAL_BACKENDS)}"
 UNFINISHED = f"{QUEUED}|{STARTED.partition(':')[2]}"
 Answer = TypeVar("Answer")
 
@@ -57,13 +54,14 @@ def has_work(store: Store) -> bool:
 
 
 class Scheduler(Ledger):
-    def __init__(self, home: Home, store: Store, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(home, store, clock)
+    def __init__(
+        self, home: Home, store: Store, clock: Clock = time.time, here: Sequence[str] = LOCAL_BACKENDS
+    ) -> None:
+        super().__init__(home, store, clock, here)
+        self.is_local, self.is_elsewhere = f"backend:{'|'.join(here)}", f"backend:~{'|'.join(here)}"
         self.room, self.gpus = this_machine()
         self.started: list[Run] = []
         self.has_acted = False  # whether the last pass started or ended remote runs
-        self.looked_at = (-1, -1)  # modification times of the runs' folder at the last two looks for new runs
-        self.look_at = float("-inf")
         self.trouble = ""  # the last error, for the log
         self.executors = Executors(home)
         self.groups = GroupPass(self)
@@ -78,10 +76,12 @@ class Scheduler(Ledger):
     def run_pass(self) -> int:
         """Look at all unfinished runs once. Returns their number."""
         self.has_acted = False
-        self._adopt()
+        self.adopt()
+        self.groups.look()
         for run_id in self.home.asked_to_stop():
             self._apply_stop(run_id)
-        self.started = self.store.runs(f"{STARTED}, {IS_RUN}", sort="created_at", limit=None)
+        found = self.store.runs(f"{STARTED}, {IS_RUN}", sort="created_at", limit=None)
+        self.started = list(filterfalse(self.groups.is_packed, found))
         watched = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
         self.executors.poll(watched, self.is_over)
         used = NOTHING
@@ -90,15 +90,17 @@ class Scheduler(Ledger):
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
         groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs
-        waiting, elsewhere = (self.store.count(f"{QUEUED}, {IS_RUN}, {where}") for where in (IS_LOCAL, IS_ELSEWHERE))
+        queues = (self.is_local, self.is_elsewhere)
+        waiting, elsewhere = (self.store.count(f"{QUEUED}, {IS_RUN}, {where}") for where in queues)
         unfinished = len(self.started) + waiting + elsewhere + groups
-        for run in _head(self.store, IS_LOCAL, waiting, PAGE):
+        for run in _head(self.store, self.is_local, waiting, PAGE):
             taken = self._guarded(lambda run: self._place(run, used), run, None)  # noqa: B023 - called at once
             if taken is None:
                 break  # strictly in order: later, smaller runs must not starve it
             used += taken
         started = len(self.started)
-        for run in _head(self.store, IS_ELSEWHERE, elsewhere, PAGE_ELSEWHERE) if elsewhere else ():
+        queued = _head(self.store, self.is_elsewhere, elsewhere, PAGE_ELSEWHERE) if elsewhere else ()
+        for run in filterfalse(self.groups.is_packed, queued):
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
         self._apply_refusals()
@@ -107,7 +109,7 @@ class Scheduler(Ledger):
     @property
     def is_idle_here(self) -> bool:
         """Whether all started runs are remote, and the last pass changed none: then longer pauses do not matter."""
-        is_remote = all(run.backend not in LOCAL_BACKENDS for run in self.started)
+        is_remote = all(run.backend not in self.here for run in self.started)
         return bool(self.started) and is_remote and not self.has_acted
 
     def _guarded(self, act: Callable[[Run], Answer], run: Run, otherwise: Answer) -> Answer:
@@ -121,20 +123,6 @@ class Scheduler(Ledger):
             if is_full or shutil.disk_usage(self.home.path).free < BALLAST_BYTES:
                 self.home.release_disk()
             return otherwise
-
-    def _adopt(self) -> None:
-        """Add rows for run folders without one: their submitter was killed in between."""
-        arrived = self.home.arrived()
-        self.forget(arrived)
-        adopt_all(self.home, self.store, arrived)
-        apply_requests(self.home, self.store)
-        now, changed = time.monotonic(), self.home.runs.stat().st_mtime_ns
-        # File times are coarse: nothing new has arrived only if the time was the same twice, some time apart.
-        if now < self.look_at or self.looked_at == (changed, changed):
-            return
-        self.looked_at = (self.looked_at[1], changed)
-        adopt_all(self.home, self.store, set(self.home.run_ids()) - self.store.ids())
-        self.look_at = now + max(ADOPT_S, 20 * (time.monotonic() - now))  # listing a home of 100,000 runs is slow
 
     def _up_to_date(self, run: Run) -> Run | None:
         """The run as in its history; None if it is finished. A run with an unreadable folder fails."""
@@ -157,6 +145,9 @@ class Scheduler(Ledger):
             return
         if run.kind == GROUP and not run.is_done:
             return  # it stops its trials first
+        if self.groups.is_packed(run):
+            self.home.forget_stop(run_id)  # its job reads the request
+            return
         reason = self.home.run(run_id).stop_reason()
         if reason is not None and run.status in (Status.CREATED, Status.RESUMING, Status.WARNING):
             found = self._guarded(self._up_to_date, run, None)
@@ -187,7 +178,7 @@ class Scheduler(Ledger):
         if executor.is_here:
             asked = self.watched[run.id].share
             beyond = excess(asked, self.room)
-            if not (used + asked).fits_in(self.room) and (beyond is None or used != NOTHING):
+            if not self._has_room(run, asked, used):
                 return None
         elif (
             executor.is_full
@@ -203,10 +194,14 @@ class Scheduler(Ledger):
         self._start(run)
         return asked
 
+    def _has_room(self, run: Run, asked: Capacity, used: Capacity) -> bool:  # noqa: ARG002
+        """Whether a run of this machine can start now. One that is larger than the machine runs alone."""
+        return (used + asked).fits_in(self.room) or (excess(asked, self.room) is not None and used == NOTHING)
+
     def _start(self, run: Run) -> None:
         attempt_folder, executor = self.attempt_folder(run), self.executors.of(run)
         try:
-            working = _working_folder(self.home, run)
+            working = _working_folder(self.home, run, is_here=executor.is_here)
             if isinstance(executor, EngineExecutor):
                 given = self.home.environment(run.id)
                 given |= executor.token_for(self.home.path, run)
@@ -230,7 +225,7 @@ class Scheduler(Ledger):
                     self.finish(run, Status.FAILED, f"{executor.engine.name} refused the job: {refusal}")
 
     def _start_here(self, run: Run, attempt_folder: AttemptFolder, working: Path) -> None:
-        others = [self.facts(other) for other in self.started if other.id != run.id and other.backend in LOCAL_BACKENDS]
+        others = [self.facts(other) for other in self.started if other.id != run.id and other.backend in self.here]
         busy = {gpu for facts in others for given in facts.get("gpus", {}).values() for gpu in given}
         given = self.home.environment(run.id)
         self.executors.here.start(
@@ -377,12 +372,12 @@ class Scheduler(Ledger):
             self.executors.of(run).sweep(run)
 
 
-def _working_folder(home: Home, run: Run) -> Path:
+def _working_folder(home: Home, run: Run, *, is_here: bool) -> Path:
     """Raises OSError if the folder in which a run of this machine starts does not exist."""
     working = home.run(run.id).working()
     if working is None:
         raise FileNotFoundError(f"{run_paths.SUBMITTED} in its folder cannot be read")
-    if run.backend in LOCAL_BACKENDS and not working.is_dir():
+    if is_here and not working.is_dir():
         raise FileNotFoundError(f"its working folder no longer exists: {working}")
     return working
 

@@ -16,6 +16,11 @@ def _time_path(asked: SiteRequest) -> str:
     return "environment.slurm.segment" if segment is not None and segment == asked.time_s else "environment.timeout"
 
 
+def longest_job_s(asked: SiteRequest) -> float | None:
+    """The longest job that the site accepts here; None where that is not known."""
+    return min((limit for limit, _ in _time_limits(asked)), default=None)
+
+
 def time_rule(asked: SiteRequest) -> Iterator[SiteFinding]:
     site, time_s = asked.site, asked.time_s
     if time_s is None:

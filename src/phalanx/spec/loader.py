@@ -381,6 +381,7 @@ def _search(root: Node, findings: Diagnostics) -> Search | None:
         budget=values.get("budget"),
         warm_start=values.get("warm_start", ()),
         reuse=values.get("reuse", False),
+        slurm=values.get("slurm", EMPTY),
         repeat=values.get("repeat"),
     )
 

@@ -250,6 +250,7 @@ class Search(NamedTuple):
     budget: Mapping[str, Any] | None = None
     warm_start: tuple[str, ...] = ()
     reuse: bool = False
+    slurm: Mapping[str, Any] = EMPTY
     repeat: int | None = None
 
     @property

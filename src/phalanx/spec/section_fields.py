@@ -25,6 +25,7 @@ from phalanx.spec.tree import Diagnostics, Node
 
 MOST_PATTERNS = 100
 LONGEST_PATTERN = 400
+SHORTEST_ALLOCATION_S = 300.0
 METRIC = RecordShape(
     "metric",
     {
@@ -240,6 +241,35 @@ BUDGET = RecordShape(
     frozen_map,
     _end_of_budget,
 )
+
+
+def _fits_packed(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
+    for name in ("nodes", "time"):
+        if name in values and values.get("trials") == "single":
+            findings.error(node.get(name) or node, f"`{name}` is that of the job of packed runs", f"remove `{name}`")
+    if values.get("time", SHORTEST_ALLOCATION_S) < SHORTEST_ALLOCATION_S:
+        hint = f"at least {SHORTEST_ALLOCATION_S:g} s"
+        findings.error(node.get("time") or node, f"a job of {values['time']:g} s is too short", hint)
+
+
+TRIALS_ON_SLURM = RecordShape(
+    "slurm",
+    {
+        "trials": Field(
+            TextShape(choices=("single", "packed")),
+            "`single`: each run is a job. `packed`: one job whose nodes run one after another, with the search in it. "
+            "Default: chosen by the length of a run and the limits of the site.",
+        ),
+        "nodes": Field(Number(low=1, high=4096, whole=True), "Nodes of the job of packed runs."),
+        "time": Field(
+            Quantity(quantities.seconds, 'a time (seconds, or "24h", "5m")'),
+            "Time limit of the job of packed runs; the search continues in the next one. Default: 24 hours, or what "
+            "the site allows.",
+        ),
+    },
+    frozen_map,
+    _fits_packed,
+)
 HPTUNING = RecordShape(
     "hptuning",
     {
@@ -258,6 +288,7 @@ HPTUNING = RecordShape(
         ),
         "reuse": Field(Boolean(), "Don't run points again that a group of `warm_start` ran at the same commit."),
         "max_failed": Field(Number(low=0, whole=True), "End the group when more runs than this have failed."),
+        "slurm": Field(TRIALS_ON_SLURM, "How the runs become jobs on Slurm."),
     },
     dict,
     elsewhere={"n_experiments": "write it below `random_search` or `grid_search`"},

@@ -16,6 +16,7 @@ from phalanx.plan.replica_variables import GROUP_ID
 from phalanx.spec import Spec
 from phalanx.spec.tree import Node
 from phalanx.store import Run
+from phalanx.submission.trial_jobs import TrialJobs
 
 TRIAL, TRIAL_RUNG, TRIAL_RESOURCE = "PHALANX_TRIAL", "PHALANX_TRIAL_RUNG", "PHALANX_TRIAL_RESOURCE"
 TRIAL_SEED = "PHALANX_TRIAL_SEED"
@@ -147,3 +148,4 @@ class PreparedRun:
     plan: Plan
     job: Job | None  # None on this machine, which runs the plan itself
     environment: PreparedEnvironment
+    trial_jobs: TrialJobs | None = None  # of a group on Slurm

@@ -41,6 +41,10 @@ def request_resume(home: Home, run: Run, environment: Mapping[str, str], by: str
     """Request the next attempt from the scheduler. Raises CallError if the run is still active, its working folder is
     gone, or it cannot be submitted from this machine."""
     require_managed(run)
+    if run.group is not None and GroupFolder(home.run(run.group).path).is_packed:
+        raise CallError(
+            f"run {run.id} belongs to the packed group {run.group}: `phalanx resume {run.group}` runs what failed again"
+        )
     if run.kind == Kind.GROUP:
         GroupFolder(home.run(run.id).path).ask("rerun")  # trials that failed or were stopped
         if run.status == Status.WARNING:

@@ -31,6 +31,7 @@ from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.submission import checks, snapshots, virtualenvs
+from phalanx.submission.allocation import jobs_of_group, unshared_python
 from phalanx.submission.git import git
 from phalanx.submission.model import (
     CodeSource,
@@ -41,7 +42,10 @@ from phalanx.submission.model import (
     RemarkKind,
     Submission,
 )
+from phalanx.submission.trial_jobs import PACKED
 from phalanx.tracking.external_folder import new_id, user_name
+
+SLURM = "slurm"
 
 
 def submit(home: Home, store: Store, submission: Submission, notify: Notify = lambda _: None) -> Run:
@@ -66,11 +70,19 @@ def prepare(home: Home, submission: Submission, notify: Notify) -> PreparedRun:
         checks.check_capacity(made, notify, strict=submission.is_strict)
         for line in checks.ignored_fields(submission.spec):
             notify(Remark(RemarkKind.NOTE, line))
-    elif not submission.is_unchecked:
-        checks.check_backend(home.path, submission, made, notify)
-    job = render(home, submission, made, target_of(home, submission, made))
+    target = target_of(home, submission, made)
+    jobs, submitted = None, made
+    if asked.spec.search is not None and asked.backend == SLURM:
+        jobs, submitted = jobs_of_group(home.path, asked.spec, made, target, asked.environment)
+        notify(Remark(RemarkKind.NOTE, jobs.words))
+        unshared = unshared_python(home.path) if jobs.is_packed else None
+        if unshared is not None:
+            notify(Remark(RemarkKind.WARNING, unshared))
+    if not submission.is_local and not submission.is_unchecked:
+        checks.check_backend(home.path, submission, submitted, notify)
+    job = render(home, submission, submitted, target)
     environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", notify)
-    return PreparedRun(asked, run_of(asked, made, _commit(asked.code)), made, job, environment)
+    return PreparedRun(asked, run_of(asked, made, _commit(asked.code)), made, job, environment, jobs)
 
 
 def make_plan(submission: Submission, run_id: str) -> Plan:
@@ -123,7 +135,9 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
     submission = prepared.submission
     files = {run_paths.SPEC: to_yaml(modern_document(submission.spec)).encode()}
     if submission.spec.kind is Kind.GROUP:
-        settings = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
+        settings: dict[str, Any] = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
+        if prepared.trial_jobs is not None and prepared.trial_jobs.is_packed:
+            settings[PACKED] = prepared.trial_jobs.allocation
         return {**files, run_paths.GROUP: json.dumps(settings).encode()}
     job = {name: text.encode() for name, text in prepared.job.files.items()} if prepared.job is not None else {}
     made = job.pop(run_paths.PLAN, None) or json.dumps(document(prepared.plan)).encode()

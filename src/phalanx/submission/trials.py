@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from phalanx.errors import CallError
 from phalanx.home.group_folder import trial_id
 from phalanx.home.home import Home
 from phalanx.insight.trial_metric import TrialMeasure
+from phalanx.plan import Plan
 from phalanx.plan.framework_checks import load
 from phalanx.spec.groups import suggestion
-from phalanx.spec.matrix import SEED
+from phalanx.spec.matrix import SEED, first_values
 from phalanx.spec.model import Search, thaw
 from phalanx.store import Run, Store
 from phalanx.stored_plan import PlanDamaged, read_plan
+from phalanx.submission.allocation import allocation_plan, allocation_spec
 from phalanx.submission.clone import code_of
 from phalanx.submission.model import (
     TRIAL_RUNG,
@@ -32,6 +35,7 @@ from phalanx.submission.model import (
     TrialPlace,
 )
 from phalanx.submission.submit import create, files_of, make_plan, render, run_of, target_of
+from phalanx.submission.trial_jobs import read_trial_jobs
 
 _UNKNOWN = object()
 
@@ -56,6 +60,7 @@ class TrialFactory:
         assert self.spec.search is not None, "a group has a search"
         self.search = self.spec.search
         self.measure = measure_of(self.search)
+        self.jobs = read_trial_jobs(self.settings)  # of packed trials
         self.target: Any = _UNKNOWN
 
     def prepare(self, trial: TrialPlace, params: Mapping[str, Any]) -> PreparedRun:
@@ -81,10 +86,29 @@ class TrialFactory:
             trial=trial,
         )
         made = make_plan(submission, trial_id(group.id, trial.number, trial.seed or 0))
+        job = None
+        if self.jobs is not None:  # it goes on in the next job, if the time of one is over
+            made = replace(made, slurm=made.slurm._replace(segment_s=self.jobs.time_s))
+        else:
+            job = render(self.home, submission, made, self._target(submission, made))
+        return PreparedRun(submission, run_of(submission, made, group.commit), made, job, self.environment)
+
+    def _target(self, submission: Submission, made: Plan) -> Any:
         if self.target is _UNKNOWN:
             self.target = target_of(self.home, submission, made)
-        job = render(self.home, submission, made, self.target)
-        return PreparedRun(submission, run_of(submission, made, group.commit), made, job, self.environment)
+        return self.target
+
+    def allocation(self) -> PreparedRun:
+        """The run of the allocation of packed trials. Raises CallError, SystemFault."""
+        assert self.jobs is not None, "the trials of this group are packed"
+        group = self.group
+        place = TrialPlace(group.id, 0)
+        trial = self.prepare(place, first_values(self.search))
+        spec, tree = allocation_spec(self.home.path, group.id, group.name or group.id)
+        asked = replace(trial.submission, spec=spec, tree=tree, name=None, trial=place)
+        made = allocation_plan(spec, group.id, trial.plan, self.jobs, group.project)
+        job = render(self.home, asked, made, self._target(asked, made))
+        return PreparedRun(asked, run_of(asked, made, group.commit), made, job, self.environment)
 
     def create(self, store: Store, prepared: PreparedRun, outputs_of: str | None = None) -> Run:
         """Write the folder and the row of a new trial; `outputs_of`: it starts with a copy of this run's outputs."""

@@ -11,6 +11,8 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from phalanx import run_paths
 from phalanx.agent import processes
@@ -62,10 +64,11 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
     grace_s: float,
     archives: AgentArchives,
     fork_server: ForkServer,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Start the replicas, each with its own port; `observe` finds them, also in later processes. Call it again only
-    after `sweep`, and if no replica was ever seen. Raises OSError if nothing was started; ForkServerLost,
-    CalledProcessError or TimeoutExpired if some replicas may have been.
+    """Start the replicas, each with its own port; `observe` finds them, also in later processes. `more`: facts of the
+    attempt. Call it again only after `sweep`, and if no replica was ever seen. Raises OSError if nothing was started;
+    ForkServerLost, CalledProcessError or TimeoutExpired if some replicas may have been.
     """
     for folder in (
         attempt_folder.run_folder / run_paths.OUTPUTS,
@@ -92,6 +95,7 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
         "client": archives.client,
         "gpus": dict(gpus),
         "grace_s": grace_s,
+        **more,
     }
     try:
         for file, text in host_files(sum(not is_launcher(name) for name in attempt_folder.replicas)).items():

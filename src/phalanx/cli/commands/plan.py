@@ -57,6 +57,8 @@ def command(
         _find_replica(made, replica)
     if folder is not None and printable(folder) != folder:
         raise CallError(f"-o {folder!r}: the folder name contains unprintable characters")
+    if loaded.search is not None and made is not None and backend == "slurm":
+        made = _submitted(loaded, made, folder, cluster)
     job = _rendered(loaded, made, backend or ("local" if folder else None), cluster)
     if job is not None and folder is not None:
         write_job(job, Path(folder))
@@ -70,6 +72,16 @@ def command(
     print_lines(_lines(loaded, made, replica))
     if job is not None and folder is not None:
         click.echo(f"job written to {printable(folder)}; start it with: {_start_line(job, folder)}")
+
+
+def _submitted(loaded: Spec, made: Plan, folder: str | None, cluster: dict[str, str | None]) -> Plan:
+    """The plan of the job that a group becomes. Raises CallError."""
+    from phalanx.cli.render.backend_verdict import jobs_on_slurm
+
+    jobs, submitted = jobs_on_slurm(loaded, made, cluster)
+    if jobs.is_packed and folder is not None:
+        raise CallError("the job of packed runs cannot be submitted by hand: `phalanx run --on slurm` does it")
+    return submitted
 
 
 def _start_line(job: Job, folder: str) -> str:
