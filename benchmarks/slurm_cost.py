@@ -269,7 +269,7 @@ def main() -> None:
     try:
         cluster.up()
         os.environ.update(cluster.environment)
-        with tempfile.TemporaryDirectory() as name:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:  # a scheduler may still write there
             folder = Path(name)
             wanted = sys.argv[1:] or ["starting", "submission", "waiting", "packing"]
             for part in (starting, submission, waiting, packing):
