@@ -58,6 +58,7 @@ def test_what_cannot_be_prepared_is_not_run_and_is_reported_again(tmp_path: Path
     assert again.files()["master-0", "end.json"] == said.files()["master-0", "end.json"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 2])
 def test_what_has_ended_is_not_started_again_by_a_kubelet(tmp_path: Path, index: int) -> None:
     """A JobSet restarts containers when its runtime does not say otherwise, and a TrainJob cannot."""

@@ -130,6 +130,7 @@ def test_a_run_made_from_a_snapshot_has_a_copy_of_its_own(place: Place) -> None:
     assert [(place.attempt(run_id) / "log").read_text() for run_id in (second, third)] == ["old", "old"]
 
 
+@pytest.mark.slow
 def test_a_snapshot_of_a_repository_takes_what_git_does_not_ignore(place: Place) -> None:
     git = ["git", "-C", str(place.folder), "-c", "user.name=me", "-c", "user.email=me@example.org"]
     subprocess.run([*git, "init", "-q"], check=True)
@@ -199,6 +200,7 @@ def test_a_run_that_was_built_is_run_again_in_its_build(place: Place) -> None:
     assert "--build" in place.call("restart", first).err
 
 
+@pytest.mark.slow
 def test_build_steps_that_are_not_run_are_reported_of(place: Place) -> None:
     answer = place.run("true", build={"build_steps": ["false"]})
     assert answer.code == 0

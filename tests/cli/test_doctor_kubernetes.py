@@ -70,6 +70,7 @@ def test_what_we_may_not_do_is_a_problem_with_advice(server: FakeApiServer) -> N
     assert {"verb": "create", "group": "batch", "resource": "jobs"} in missing
 
 
+@pytest.mark.slow
 def test_a_job_is_tried_and_none_is_made(server: FakeApiServer) -> None:
     server.warnings = ['would violate PodSecurity "restricted:latest": a']
     answer = quick("doctor", "--on", "kubernetes")

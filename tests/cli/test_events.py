@@ -26,6 +26,7 @@ def test_statuses_starts_and_ends_of_every_attempt_stand_in_one_line_of_time(pla
     assert "warning" in statuses
 
 
+@pytest.mark.slow
 def test_people_read_what_happened_to_whom(place: Place) -> None:
     run_id = place.ran("kill -9 $$")
     answer = place.call("events", run_id[:6])

@@ -44,6 +44,7 @@ def test_a_script_that_only_prints_and_saves_leaves_its_model(place: Place) -> N
     assert after["candidates"] == []
 
 
+@pytest.mark.slow
 def test_the_example_of_the_docs_does_what_they_say(place: Place) -> None:
     page = (Path(__file__).parents[2] / "docs" / "track" / "outputs.md").read_text()
     blocks = re.findall(r"```(?:python|yaml|console)\n(.*?)```", page, re.DOTALL)
@@ -112,6 +113,7 @@ def test_mlruns_are_read_when_the_run_has_ended(place: Place) -> None:
     assert "mlruns" not in str(shown["files"])
 
 
+@pytest.mark.slow
 def test_models_of_the_file_are_registered(place: Place) -> None:
     models = [
         {"name": "net", "path": "*.ckpt", "metric": {"name": "loss", "optimization": "minimize"}},
@@ -197,6 +199,7 @@ def test_odd_files_do_no_harm(place: Place, tmp_path: Path, how: str) -> None:
     (place.folder / "closed").chmod(0o700) if how == "mode" else None
 
 
+@pytest.mark.slow
 def test_the_files_of_the_code_and_of_environments_are_not_listed(place: Place) -> None:
     (place.folder / "old.pt").write_text("from before")
     (place.folder / ".git").mkdir()

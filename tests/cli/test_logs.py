@@ -29,6 +29,7 @@ def rows(text: str) -> list[dict[str, Any]]:
 # through the user's door ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_line_that_all_say_stands_there_once_with_their_names(place: Place) -> None:
     run_id = place.ran("echo Epoch 1; echo I am $RANK; echo Epoch 2", **GANG)
     answer = place.call("logs", run_id)
@@ -41,6 +42,7 @@ def test_a_line_that_all_say_stands_there_once_with_their_names(place: Place) ->
     assert place.call("logs", run_id, "--no-fold").out.count("Epoch 1") == 3
 
 
+@pytest.mark.slow
 def test_lines_of_many_replicas_stand_in_the_order_of_time(place: Place) -> None:
     run_id = place.ran("sleep $(( (3 - RANK) / 2 )).$(( RANK * 4 % 10 )); echo rank $RANK", **GANG)
     found = rows(place.call("logs", run_id, "--json").out)
@@ -278,6 +280,7 @@ def test_errors_does_not_count_the_end_of_a_segment(place: Place) -> None:
     assert "no replica failed" in place.call("logs", run_id, "--errors").out
 
 
+@pytest.mark.slow
 def test_errors_shows_the_end_of_a_log_that_names_none(place: Place) -> None:
     run_id = place.ran("echo working; kill -9 $$")
     out = place.call("logs", run_id, "--errors").out

@@ -60,6 +60,7 @@ def test_programs_are_reported_in_json(place: Place, path: str) -> None:
     assert "sbatch" in answer.data["errors"][0]["message"]
 
 
+@pytest.mark.slow
 def test_trials_on_slurm_are_refused_as_well(place: Place, path: str) -> None:
     file = place.file("true")
     said = refusal(place.call("size", "-f", file, "--on", "slurm", "--try", "cpu=1", "--for", "1s", PATH=path))
@@ -78,6 +79,7 @@ def test_without_a_kubeconfig_a_run_on_kubernetes_is_refused(place: Place, on: s
     assert_nothing_is_left(place)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on", ["kubernetes", "kubeflow"])
 def test_a_cluster_that_does_not_answer_is_refused_with_the_reason(place: Place, on: str) -> None:
     with FakeApiServer() as server:

@@ -55,6 +55,7 @@ def finished_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_it_trains_loads_the_page_and_ends_by_itself(finished: tuple[Path, Answer]) -> None:
     home, answer = finished
     assert answer.code == 0, answer.err

@@ -322,6 +322,7 @@ def test_a_group_is_followed_and_changed(laptop: Laptop) -> None:
     assert "x=3" in laptop.quick("group", "trials", group).out
 
 
+@pytest.mark.slow
 def test_many_runs_are_queued_by_one_call(laptop: Laptop) -> None:
     for name in ("a", "b"):
         content = {"version": 1, "kind": "experiment", "name": f"many-{name}", "run": {"cmd": "true"}}

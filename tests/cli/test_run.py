@@ -156,6 +156,7 @@ def test_strict_refuses_more_than_the_machine_has(place: Place) -> None:
     assert not (place.home / "runs").exists() or place.run_ids() == []
 
 
+@pytest.mark.slow
 def test_strict_lets_run_what_fits(place: Place) -> None:
     assert place.run("true", "--strict").code == 0
 
@@ -273,11 +274,13 @@ def test_secrets_of_the_environment_are_in_no_file_of_ours(place: Place) -> None
     assert [path for path in _files(place.home) if secret.encode() in path.read_bytes()] == []
 
 
+@pytest.mark.slow
 def test_the_command_sees_the_environment_of_its_submitter(place: Place) -> None:
     answer = place.call("run", "-f", place.file("echo $MY_OWN"), MY_OWN="kept")
     assert answer.out == "kept\n"
 
 
+@pytest.mark.slow
 def test_all_that_is_kept_is_private(place: Place) -> None:
     place.ran("echo x; touch $PHALANX_OUTPUTS/mine", framework="pytorch", environment=THREE)
     outputs = next((place.home / "runs").iterdir()) / "outputs"
@@ -294,6 +297,7 @@ def test_two_homes_know_nothing_of_each_other(place: Place, tmp_path: Path) -> N
     assert "there is no run" in other.err
 
 
+@pytest.mark.slow
 def test_binary_junk_and_endless_lines_stream_by(place: Place) -> None:
     answer = place.run(r"printf '\033[2J\000\377%s\n' end; head -c 300000 /dev/zero | tr '\0' x; echo; echo last")
     assert answer.code == 0

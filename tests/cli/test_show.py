@@ -27,6 +27,7 @@ def test_it_shows_what_became_of_every_replica(place: Place) -> None:
     assert "stopped" in rows["worker-1"]
 
 
+@pytest.mark.slow
 def test_json_has_replicas_statuses_and_the_folder(place: Place) -> None:
     run_id = place.ran("exit 5", "--name", "mine", params={"lr": 0.1})
     data = place.call("show", "mine", "--json").data

@@ -111,6 +111,7 @@ def test_a_trial_that_is_killed_for_its_memory_had_too_little(place: Place) -> N
     assert found["environment"]["resources"]["memory"] == {"requests": "1Gi", "limits": "1Gi"}
 
 
+@pytest.mark.slow
 def test_a_program_that_fails_is_said_to_fail(place: Place) -> None:
     answer = place.call("size", "-f", place.file("echo oh; exit 3"), "--try", "memory=64Mi", "--for", "3s")
     assert answer.code == 1
@@ -206,6 +207,7 @@ def test_what_the_file_does_not_bear_is_reported_before_anything_runs(place: Pla
     assert "was not written by `phalanx advise`" in answer.err
 
 
+@pytest.mark.slow
 def test_what_this_machine_has_not_is_left_out(place: Place) -> None:
     found = sized(place, "-f", place.file("echo x"), "--try", "gpu=0,1000", "--for", "5s")
     assert found["left_out"][0]["choice"] == {"gpu": 1000}

@@ -68,6 +68,7 @@ def test_the_database_made_again_from_the_folders_says_the_same(place: Place, ex
     assert [path for path in changed if not path.startswith(folder_is_ahead)] == []
 
 
+@pytest.mark.slow
 def test_files_of_a_model_are_still_the_ones_that_were_kept(place: Place, tmp_path: Path) -> None:
     answer = place.call("models", "get", "digits@champion", "-o", str(tmp_path / "model"))
     assert answer.code == 0, answer.err
@@ -96,6 +97,7 @@ def test_the_scheduler_takes_up_what_was_under_way_and_what_was_queued(place: Pl
     assert output(place, "queued", "done") == "at last\n"
 
 
+@pytest.mark.slow
 def test_another_home_imports_it(place: Place, expected: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = Place(tmp_path / "other")

@@ -73,7 +73,9 @@ def serve(home: Path) -> Iterator[Serve]:
         found.end(signal.SIGKILL)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGINT, signal.SIGHUP))]
+)
 def test_a_server_says_where_it_is_and_ends_in_peace(home: Path, number: int) -> None:
     serve = Serve(home)
     assert serve.announced["ok"] is True

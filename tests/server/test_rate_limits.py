@@ -277,6 +277,7 @@ def test_addresses_and_headers_without_end_are_refused(site: Site, head: bytes) 
     assert site.client.get("/healthz").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_crowd_of_wrong_tokens_does_not_keep_others_from_their_work(site: Site) -> None:
     def knock() -> None:
         with httpx.Client(base_url=site.url, trust_env=False) as client:

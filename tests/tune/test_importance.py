@@ -60,6 +60,7 @@ def test_too_few_results_or_equal_ones_say_nothing(values: list[float]) -> None:
     assert found.shares == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "seed"), [(6, 1), (40, 2), (300, 3)])
 def test_the_shares_are_those_of_optuna(count: int, seed: int) -> None:
     optuna = pytest.importorskip("optuna", reason="the extra `search` is not installed")

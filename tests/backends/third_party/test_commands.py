@@ -112,6 +112,7 @@ def test_the_schema_has_the_section(place: ShellPlace) -> None:
     assert not validator.is_valid({**file, "environment": {"shell": {"nicer": 5}}})
 
 
+@pytest.mark.slow
 def test_plan_shows_and_writes_the_job(place: ShellPlace) -> None:
     file = place.file("true", environment=NICE)
     assert "nice -n 5 python3" in place.call("plan", "-f", file, "--on", "shell").out

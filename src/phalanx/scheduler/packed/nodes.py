@@ -94,7 +94,9 @@ class NodeService:
             asked = _receive(stream)
             try:
                 answer = {"answer": self._answer(asked["call"], asked)}
-            except (SubprocessError, ForkServerLost) as fault:
+            except ForkServerLost as fault:
+                answer = {"fault": "fork", "message": str(fault)}
+            except SubprocessError as fault:
                 answer = {"fault": "start", "message": str(fault)}
             except OSError as fault:
                 answer = {"fault": "system", "message": str(fault)}
@@ -151,6 +153,8 @@ class AllocatedNode:
         except (OSError, ValueError) as fault:
             raise NodeLost(f"{self.name} does not answer: {fault}") from None
         match answer.get("fault"):
+            case "fork":
+                raise ForkServerLost(answer["message"])
             case "start":
                 raise SubprocessError(answer["message"])
             case "system":
