@@ -77,11 +77,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def fuzz(served: Served, folder: Path, config: str, *more: str) -> tuple[int, str]:
     """How many cases were tried, and what was said. Fails when an answer was a fault of the server's."""
     (folder / "schemathesis.toml").write_text(config)
+    # With one worker: two that parse Python at once fail now and then (CPython 3.11, "recursion depth mismatch").
     command = [
         SCHEMATHESIS,
         *("--config-file", str(folder / "schemathesis.toml"), "--no-color", "run"),
         f"{served.url}/api/v1/openapi.json",
-        *("-H", f"Authorization: Bearer {served.token}", "--checks", "not_a_server_error", "--workers", "2"),
+        *("-H", f"Authorization: Bearer {served.token}", "--checks", "not_a_server_error"),
         *("--phases", "examples,coverage,fuzzing", "--seed", "7", "--exclude-path-regex", NOT_ASKED),
         *("--request-timeout", "30", "--no-shrink", "--warnings", "off", "--generation-database", "none"),
         *more,
