@@ -39,7 +39,7 @@ page: $(READY) ## build the web page (web/) with the installed Node, or with Nod
 demo: setup ## run a distributed experiment on this machine and open its page; stores the runs in .demo
 	@$(BIN)/phalanx quickstart examples/quickstart --home .demo
 
-test: setup ## run the tests; about four minutes on two cores
+test: setup ## run the tests; about three minutes on two cores
 	@# Compile the tests once first: faster than in all workers at the same time.
 	@[ -d tests/__pycache__ ] || PYTHONDONTWRITEBYTECODE= $(PYTEST) --collect-only -qq >/dev/null
 	$(AT_ONCE) -m "not slow"
