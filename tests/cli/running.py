@@ -50,19 +50,21 @@ def quick(*arguments: str, stdin: bytes | str = b"") -> Answer:
     return Answer(result.exit_code, result.stdout, result.stderr)
 
 
-def in_terminal(*arguments: str, cwd: Path | None = None) -> tuple[int, str]:
-    """The installed command with a terminal as its output and its standard error."""
+def in_terminal(*arguments: str, cwd: Path | None = None, typed: str | None = None) -> tuple[int, str]:
+    """The installed command with a terminal as its output and its standard error, and as its input if anything is
+    typed."""
     ours, theirs = pty.openpty()
     try:
         process = subprocess.Popen(
             [COMMAND, *arguments],
             cwd=cwd,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if typed is None else theirs,
             stdout=theirs,
             stderr=theirs,
             env={**os.environ, "TERM": "xterm-256color"},
         )
         os.close(theirs)
+        os.write(ours, (typed or "").encode())
         shown = b""
         with suppress(OSError):  # the terminal is gone once the command ended
             while piece := os.read(ours, 65_536):

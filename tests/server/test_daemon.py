@@ -24,9 +24,10 @@ import pytest
 from phalanx.home.home import Home
 from phalanx.home.lease import Lease
 from phalanx.home.run_tokens import server_url
+from phalanx.server.auth.tokens import Tokens
 from phalanx.store import Store
 from phalanx.store.series.run_series import RunSeries
-from tests.cli.running import COMMAND, called
+from tests.cli.running import COMMAND, called, in_terminal
 
 
 class Serve:
@@ -352,6 +353,22 @@ def test_a_wrong_call_about_tokens_is_reported(home: Path, arguments: tuple[str,
     assert answer.code == 2
     assert "error" in answer.err
     assert "Traceback" not in answer.err
+
+
+@pytest.mark.slow
+def test_on_a_terminal_a_token_is_asked_for_what_is_not_given(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PHALANX_HOME", str(home))
+    code, shown = in_terminal("token", "create", "mine", typed="editor\nvision, audio\n7\n")
+    assert code == 0, shown
+    assert re.search(r"Role .*Projects.*Days.*editor of vision, audio, valid until", shown, re.DOTALL)
+    code, shown = in_terminal("token", "create", "other", "--role", "admin", "--forever", typed="\n")
+    assert code == 0, shown
+    assert "Role" not in shown
+    assert "Days" not in shown
+    made = {token.name: token for token in Tokens(home).known()}
+    assert (made["mine"].role, made["mine"].projects) == ("editor", ("vision", "audio"))
+    assert made["mine"].expires == pytest.approx(made["mine"].created + 7 * 86_400)
+    assert (made["other"].role, made["other"].projects, made["other"].expires) == ("admin", None, None)
 
 
 def test_a_token_is_printed_once_and_alone(home: Path) -> None:

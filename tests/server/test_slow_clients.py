@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -38,6 +38,13 @@ def crowd(site: Site, method: str, path: str, count: int = 8) -> Iterator[list[s
         yield [held.enter_context(half_sent(site, method, path)) for _ in range(count)]
 
 
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def everything(connection: socket.socket) -> bytes:
     """What the server sends until it closes the connection."""
     found = b""
@@ -62,6 +69,15 @@ def test_a_body_that_pauses_is_answered_and_closed(narrow: Site, monkeypatch: py
             answer = everything(connection)
             assert answer.startswith(b"HTTP/1.1 408 "), answer
             assert b"arrives too slowly" in answer
+
+
+def test_a_client_that_leaves_is_no_failure_of_the_server(narrow: Site, capfd: pytest.CaptureFixture[str]) -> None:
+    memory = narrow.app.state.traffic.memory
+    with half_sent(narrow, "POST", SEARCH):
+        wait_for(lambda: memory.used == 1)
+    wait_for(lambda: memory.used == 0)
+    assert narrow.client.get("/healthz").status_code == 200
+    assert capfd.readouterr().err == ""
 
 
 def test_a_body_that_drips_is_answered_and_closed(narrow: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,7 @@ def serve(descriptor: int, mark: str, run_agent: Callable[[], int]) -> int:
 
 
 def _next_request(channel: socket.socket) -> tuple[list[str], dict[str, str], str, list[int]] | None:
-    """None if the owner is gone, also if it left a request: whoever takes over starts the agent again."""
+    """None once the owner has ended, even if it had sent a request: the next scheduler starts that agent."""
     size = _receive(channel, _SIZE.size)
     content = _receive(channel, _SIZE.unpack(size)[0]) if size is not None else None
     if content is None:

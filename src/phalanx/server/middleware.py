@@ -107,7 +107,7 @@ class _Visit:
         except RequestError as refusal:
             await refusal_answer(refusal, self.scope["path"])(self.scope, receive, self._send)
         except ClientDisconnect:
-            return  # nobody is left to answer
+            return  # the client is gone: no response can be sent
         except Exception as fault:  # the edge: the client gets a message, the operator the place in the code
             log_error(self.scope, fault)
             if self.is_begun:

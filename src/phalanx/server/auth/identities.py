@@ -60,7 +60,7 @@ class Identity(NamedTuple):
         return mine is not None and mine >= role
 
     def user_of(self, wanted: str | None) -> str | None:
-        """The user of a run that the caller creates: only an admin may name somebody else."""
+        """The user of a run that the caller creates: only an admin may name another user."""
         return wanted if self.has(Role.ADMIN) else self.name
 
     def projects(self, role: Role) -> frozenset[str] | None:

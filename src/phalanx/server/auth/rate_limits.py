@@ -13,7 +13,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import NamedTuple
 
 from starlette.types import Scope
@@ -146,19 +146,16 @@ class ConcurrencyGate:
             raise busy()
         self._all.users += 1
         own.users += 1
-        try:
-            async with asyncio.timeout(self.patience_s):
-                await own.free.acquire()
-                try:
+        with ExitStack() as undo:
+            undo.callback(self._count_out, key, own)
+            try:
+                async with asyncio.timeout(self.patience_s):
+                    await own.free.acquire()
+                    undo.callback(own.free.release)
                     await self._all.free.acquire()
-                except BaseException:
-                    own.free.release()
-                    raise
-        except BaseException as fault:
-            self._count_out(key, own)
-            if isinstance(fault, TimeoutError):
+            except TimeoutError:
                 raise busy() from None
-            raise
+            undo.pop_all()
 
     def leave(self, key: str) -> None:
         own = self._by_key[key]

@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,19 +31,19 @@ class BodyMemory:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._all = 0
+        self.used = 0
         self._by_key: dict[str, int] = {}
 
     def take(self, key: str, size: int) -> None:
         """Raises RequestError. What was taken must be given back."""
         own = self._by_key.get(key, 0)
-        if self._all + size > self.most or own + size > half(self.most):
+        if self.used + size > self.most or own + size > half(self.most):
             raise busy()
-        self._all += size
+        self.used += size
         self._by_key[key] = own + size
 
     def give_back(self, key: str, size: int) -> None:
-        self._all -= size
+        self.used -= size
         left = self._by_key.pop(key, 0) - size
         if left:
             self._by_key[key] = left
@@ -65,12 +64,12 @@ async def bounded(request: Request, most: int) -> bytes:
     key: str = state["key"]
     pieces: list[bytes] = []
     size = 0
+    state["leaving"].append(lambda: memory.give_back(key, size))
     async for piece in request.stream():
-        size += len(piece)
-        if size > most:
+        if size + len(piece) > most:
             raise RequestError(413, f"the body exceeds the limit of {most:,} bytes")
         memory.take(key, len(piece))
-        state["leaving"].append(partial(memory.give_back, key, len(piece)))
+        size += len(piece)
         pieces.append(piece)
     state["body"] = b"".join(pieces)
     return bytes(state["body"])

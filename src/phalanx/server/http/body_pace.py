@@ -1,6 +1,6 @@
 """The pace of requests: a client that sends its headers or its body too slowly loses its connection.
 
-Otherwise a client that sends one byte and waits would hold whatever the server reserves for a request.
+Otherwise a client that sends one byte and waits would hold a connection and its slot for ever.
 """
 
 from __future__ import annotations
