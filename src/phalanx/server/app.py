@@ -16,6 +16,7 @@ from phalanx.server import static_page
 from phalanx.server.auth.credentials import claim_of
 from phalanx.server.auth.rate_limits import RateLimits, Traffic
 from phalanx.server.context import Context
+from phalanx.server.http.answer_cache import AnswerCache, AnswerCacheMiddleware
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError, refusal_answer
 from phalanx.server.live import broker
@@ -45,6 +46,7 @@ from phalanx.server.routes import (
     topology,
     usage,
 )
+from phalanx.server.store_version import StoreVersion
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
@@ -63,9 +65,9 @@ def make_app(
 ) -> FastAPI:
     """`allowed_hosts`: host names that the server answers to, besides those of this machine. `only_admins_start`:
     editors may track runs, but not start any here."""
-    counting = counting or RequestStats()
-    traffic = Traffic(limits or RateLimits())
-    context.credentials.limit(traffic.limits)
+    counting = counting or RequestStats(shared=context.shared)
+    traffic = Traffic(limits or RateLimits(), context.shared)
+    context.credentials.limit(traffic.limits, context.shared)
     app = FastAPI(
         title="Phalanx",
         version=__version__,
@@ -92,13 +94,14 @@ def make_app(
     for fault, handler in FAULTS.items():
         app.add_exception_handler(fault, handler)
     check(app.routes)
+    app.add_middleware(AnswerCacheMiddleware, cache=AnswerCache(StoreVersion(context).read, context.shared.changes))
     app.add_middleware(
         GuardMiddleware,
         credentials=context.credentials,
         audit=context.audit,
         traffic=traffic,
         names=tuple(allowed_hosts),
-        changed=context.recent.forget,
+        shared=context.shared,
     )
     app.add_middleware(RequestStatsMiddleware, counting=counting)  # the last one added is the outermost
     return app

@@ -54,6 +54,12 @@ THIS_MACHINE = "127.0.0.1,::1"
 @click.option(
     "--only-admins-start", is_flag=True, help="Only admins may start runs on this machine; editors may still track."
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 32),
+    envvar="PHALANX_SERVER_PROCESSES",
+    help="Number of processes that answer requests. Default: one per core, at most 4, or PHALANX_SERVER_PROCESSES.",
+)
 @json_option
 def command(
     host: str,
@@ -67,6 +73,7 @@ def command(
     open_metrics: bool,
     rate: float,
     only_admins_start: bool,
+    processes: int | None,
     as_json: bool,
 ) -> None:
     """Start a server for the home: web page, REST API, MLflow API, and tracking for runs on other machines.
@@ -75,7 +82,7 @@ def command(
     signs the owner in. The server also runs the scheduler, unless another process does. Press Ctrl-C to stop it.
     """
     from phalanx.home.home import Home, default_home
-    from phalanx.server.daemon import ServerOptions, serve
+    from phalanx.server.daemon import ServerOptions, default_processes, serve
 
     def say(started: ServerStarted) -> None:
         if as_json:
@@ -84,7 +91,16 @@ def command(
             _say(started, with_token=not no_token_url)
 
     place = Home(home.absolute() if home is not None else default_home())
-    options = ServerOptions(allow_host, behind_proxy, open_metrics, access_log, log_format, rate, only_admins_start)
+    options = ServerOptions(
+        allow_host,
+        behind_proxy,
+        open_metrics,
+        access_log,
+        log_format,
+        rate,
+        only_admins_start,
+        processes or default_processes(),
+    )
     serve(place, host, port, database=os.environ.get("PHALANX_DATABASE"), options=options, say=say)
 
 

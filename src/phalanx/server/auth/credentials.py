@@ -24,6 +24,7 @@ from phalanx.server.auth.rate_limits import ConcurrencyGate, LoginFailures, Rate
 from phalanx.server.auth.sessions import Sessions
 from phalanx.server.auth.tokens import Tokens, is_token
 from phalanx.server.http.responses import RequestError
+from phalanx.server.shared_state import SharedState
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 NO_TOKEN = "send the header `Authorization: Bearer TOKEN`; the owner's token is in the file `token` of the home"  # noqa: S105
@@ -56,8 +57,8 @@ class Credentials:
         self.limit(RateLimits())
         self._proven = _Proven()
 
-    def limit(self, limits: RateLimits) -> None:
-        self.failures = LoginFailures(limits)
+    def limit(self, limits: RateLimits, shared: SharedState | None = None) -> None:
+        self.failures = LoginFailures(limits, shared=shared)
         self._passwords = ConcurrencyGate(AT_ONCE, limits.waiting, limits.patience_s)
 
     def is_anybody_limited(self) -> bool:

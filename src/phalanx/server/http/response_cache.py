@@ -44,18 +44,32 @@ LONGEST_S = 0.5
 STALE_S = 5.0
 
 
+class CachedContent(bytes):
+    """A response that may be reused until a time of the monotonic clock. `http/answer_cache.py` does, for the same
+    caller."""
+
+    until: float
+
+
 class ResponseCache:
     """Recent responses, for many clients that request the same while ranks log and lists change. Only expensive
-    responses are cached, and only briefly; requests that arrive during a refresh get the previous one."""
+    responses are cached, and only briefly; requests that arrive during a refresh get the previous one.
 
-    def __init__(self, most_bytes: int = 32 << 20) -> None:
+    `changes` is a number that grows with every change by a client, through whichever process of the server: the client
+    expects to see it."""
+
+    def __init__(self, most_bytes: int = 32 << 20, changes: Callable[[], float] = lambda: 0.0) -> None:
         self.most_bytes = most_bytes
+        self.changes = changes
+        self._seen_changes = 0.0
         self._lock = threading.Lock()
         self._kept: OrderedDict[Hashable, _Answer] = OrderedDict()
         self._size = 0
 
     def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
         with self._lock:
+            if self.changes() != self._seen_changes:
+                self._clear()
             kept = self._kept.get(key)
             if kept is None:
                 kept = self._kept[key] = _Answer()
@@ -69,34 +83,39 @@ class ResponseCache:
             began = time.thread_time()
             content = make()
             took_s = time.thread_time() - began
-            self._keep(key, kept, content, took_s)
-            return content
+            return self._keep(key, kept, content, took_s)
 
-    def _keep(self, key: Hashable, kept: _Answer, content: bytes, took_s: float) -> None:
+    def _keep(self, key: Hashable, kept: _Answer, content: bytes, took_s: float) -> bytes:
         with self._lock:
-            if self._kept.get(key) is not kept:
-                return  # something changed meanwhile
+            if self._kept.get(key) is not kept or self.changes() != self._seen_changes:
+                return content  # something changed meanwhile
             if took_s < CHEAP_S:
                 self._drop(key)
-                return
-            self._size += len(content) - len(kept.content or b"")
-            kept.content, kept.made_at, kept.for_s = content, time.monotonic(), min(LONGEST_S, SHARE * took_s)
+                return content
+            found = CachedContent(content)
+            self._size += len(found) - len(kept.content or b"")
+            kept.content, kept.made_at, kept.for_s = found, time.monotonic(), min(LONGEST_S, SHARE * took_s)
+            found.until = kept.made_at + kept.for_s
             while self._size > self.most_bytes and len(self._kept) > 1:
                 self._drop(next(iter(self._kept)))
+            return found
 
     def _drop(self, key: Hashable) -> None:
         self._size -= len(self._kept.pop(key).content or b"")
 
     def forget(self) -> None:
-        """Called after a change through this server: the client expects to see it."""
         with self._lock:
-            self._kept.clear()
-            self._size = 0
+            self._clear()
+
+    def _clear(self) -> None:
+        self._seen_changes = self.changes()
+        self._kept.clear()
+        self._size = 0
 
 
 class _Answer:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.content: bytes | None = None
+        self.content: CachedContent | None = None
         self.made_at = float("-inf")
         self.for_s = 0.0
