@@ -25,7 +25,7 @@ from phalanx.server.worker import GRACE_S, Lifeline, ServerPlan, WakePipe, answe
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHORT_S = 5.0  # a process that lives shorter than this may never be able to start
-MOST_SHORT = 8  # of one member in a row
+MOST_SHORT = 5  # of one member in a row
 LONGEST_PAUSE_S = 5.0
 
 
@@ -98,8 +98,10 @@ class ProcessPool:
             self.shared.begin(self.members.index(member))
             member.work()
             code = 0
-        except Exception:  # noqa: BLE001 - the edge of a process: no one else can report it
-            traceback.print_exc()
+        except Exception as fault:  # noqa: BLE001 - the edge of a process: no one else can report it
+            self.log.trouble(f"phalanx serve: the {member.name} failed: {type(fault).__name__}: {fault}")
+            if os.environ.get("PHALANX_DEBUG"):
+                traceback.print_exception(fault)
         finally:
             with suppress(Exception):
                 sys.stdout.flush()
