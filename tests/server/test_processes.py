@@ -281,7 +281,7 @@ def test_a_server_whose_processes_cannot_start_gives_up(tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / "turns.lock").mkdir(parents=True)
     answer = called("serve", "--port", "0", "--processes", "2", PHALANX_HOME=str(home))
-    assert answer.code == 1
+    assert answer.code == 2
     assert "Traceback" not in answer.err
     assert "Is a directory" in answer.err
     assert "again and again" in answer.err
