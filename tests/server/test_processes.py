@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,16 @@ def running(home: Path, *options: str) -> Iterator[Pool]:
         if pool.process.poll() is None:
             pool.end(signal.SIGKILL)
         for pid in members:
-            until(lambda pid=pid: not is_alive(pid))
+            until(partial(is_gone, pid))
         shutil.rmtree(home, ignore_errors=True)
+
+
+def is_gone(pid: int) -> bool:
+    return not is_alive(pid)
+
+
+def has_more(these: set[int], count: int) -> bool:
+    return len(these) > count
 
 
 def is_alive(pid: int) -> bool:
@@ -251,8 +260,7 @@ def test_no_acknowledged_point_is_lost_while_processes_are_killed(pool: Pool) ->
         thread.start()
     chance = random.Random(7)
     for _ in range(12):
-        count = len(kept[0]["steps"])
-        until(lambda count=count: len(kept[0]["steps"]) > count + 3)
+        until(partial(has_more, kept[0]["steps"], len(kept[0]["steps"]) + 3))
         os.kill(chance.choice(pool.members()), signal.SIGKILL)
         until(lambda: len(pool.members()) == 3)
     ended.set()

@@ -47,7 +47,7 @@ class Context:
         self.audit = Audit(home.path)
         self.run_writers = RunWriters(home, turns)
         self.charts = SeriesCache(MOST_BYTES // len(self.shared.records), MOST_TEXT_BYTES // len(self.shared.records))
-        self.recent = ResponseCache(changes=self.shared.changes)
+        self.recent = ResponseCache(changes=self.shared.changes, shared=self.shared.contents)
         self.experiments = ExperimentTable(home.path)
         self._mine = threading.local()
 

@@ -10,17 +10,23 @@ import mmap
 import os
 import secrets
 import struct
+import time
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 from phalanx.locks import locked
 
 RECORD_BYTES = 512 << 10  # of each process; untouched pages take no memory
 TABLE_PLACES = 1 << 14
 FAILURE_TIMES = 50
+CONTENT_PLACES = 64
+LARGEST_CONTENT = 1 << 20  # bytes
+MAKING_S = 1.0  # after this time, a process that makes a response counts as stuck
 NUMBER_BYTES = 8
 _HEAD = struct.Struct("<II")  # of a counter: the length of its name in bytes, and how many numbers follow it
 _MARK_BYTES = 16
@@ -134,6 +140,59 @@ class SharedTable:
         return int.from_bytes(mark[:8], "little") % self._places * self._size, mark
 
 
+class SharedContent(NamedTuple):
+    content: bytes
+    made_at: float
+    for_s: float  # how long it may be reused
+    changes: float  # `SharedState.changes` when it was begun
+
+
+class SharedContents:
+    """Responses that took long to make, for the other processes. No locks: what two processes write to the same place
+    at once, or a killed one leaves half-written, has a wrong checksum and counts as absent."""
+
+    _HEAD = struct.Struct(f"<{_MARK_BYTES}sIIddd")  # the key's digest, length, checksum, and the numbers of the content
+
+    def __init__(self, places: int = CONTENT_PLACES, largest: int = LARGEST_CONTENT) -> None:
+        self._size = self._HEAD.size + largest
+        self._places = places
+        self._largest = largest
+        self._memory = mmap.mmap(-1, places * self._size)
+        self._makers = SharedTable("<dd")
+
+    def get(self, key: str) -> SharedContent | None:
+        mark = blake2b(key.encode("utf-8", "surrogateescape"), digest_size=_MARK_BYTES).digest()
+        start = self._start(mark)
+        found, length, checksum, *numbers = self._HEAD.unpack_from(self._memory, start)
+        if found != mark or length > self._largest:
+            return None
+        content = self._memory[start + self._HEAD.size : start + self._HEAD.size + length]
+        return SharedContent(content, *numbers) if zlib.crc32(content) == checksum else None
+
+    def put(self, key: str, made: SharedContent) -> None:
+        self._makers.remove(key)
+        if len(made.content) > self._largest:
+            return
+        mark = blake2b(key.encode("utf-8", "surrogateescape"), digest_size=_MARK_BYTES).digest()
+        start = self._start(mark)
+        first = start + self._HEAD.size
+        self._memory[first : first + len(made.content)] = made.content
+        checksum = zlib.crc32(made.content)
+        self._HEAD.pack_into(self._memory, start, mark, len(made.content), checksum, *made[1:])
+
+    def _start(self, mark: bytes) -> int:
+        return int.from_bytes(mark[:8], "little") % self._places * self._size
+
+    def is_being_made(self, key: str) -> bool:
+        """Whether another process makes this content now."""
+        pid, until = self._makers.get(key) or (0.0, 0.0)
+        return time.monotonic() < until and int(pid) != os.getpid()
+
+    def make(self, key: str) -> None:
+        """This process makes this content now."""
+        self._makers.put(key, os.getpid(), time.monotonic() + MAKING_S)
+
+
 class SharedState:
     """All that the processes of one server share. `processes`: how many have a record; `lock`: a lock file, if there
     are several."""
@@ -144,6 +203,7 @@ class SharedState:
         self.own.begin()
         self.tokens = SharedTable("<dd")  # token buckets: what is left, and when that was counted
         self.failures = SharedTable(f"<{1 + FAILURE_TIMES}d", 1 << 13)  # wrong passwords: how many, and when
+        self.contents = SharedContents() if processes > 1 else None
         self._lock = lock
 
     def begin(self, number: int) -> None:
