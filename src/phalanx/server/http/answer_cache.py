@@ -1,7 +1,7 @@
 """Responses that the same caller gets again without any work, and 304 for what the client already has.
 
 Every JSON response to GET below REVALIDATED has an ETag, made from its content. A browser keeps the response and asks
-with the ETag whether it is still current; the page needs no code for that.
+with the ETag whether it is still current; the page needs no code for that. Files have an ETag, too.
 
 A response is reused for the same caller, with the same permissions, and the same URL, if it cannot have changed:
 * `ResponseCache` made it and has said for how long, or
@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -125,7 +126,12 @@ class AnswerCacheMiddleware:
             await _send(found, scope, send)
             return
         changes, version = self.cache.changes(), await self.cache.version_now()
-        await self.app(scope, receive, _Reply(self.cache, key, changes, version, scope, send).send)
+        with suppress(_NotWanted):
+            await self.app(scope, receive, _Reply(self.cache, key, changes, version, scope, send).send)
+
+
+class _NotWanted(Exception):
+    """The client has the content that follows."""
 
 
 class _Reply:
@@ -145,6 +151,9 @@ class _Reply:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start" and self._is_for_all(message):
             self._start = message  # until the whole body is here
+        elif message["type"] == "http.response.start" and self._is_known_file(message):
+            await _send_unchanged(message["headers"], self._send)
+            raise _NotWanted
         elif self._start is not None:
             start, self._start = self._start, None
             if message.get("more_body", False):
@@ -160,6 +169,10 @@ class _Reply:
         headers = dict(start.get("headers", ()))
         is_json = headers.get(b"content-type", b"").startswith(JSON)
         return start["status"] == 200 and is_json and b"set-cookie" not in headers and template not in NEVER_STORED
+
+    def _is_known_file(self, start: Message) -> bool:
+        tag = dict(start.get("headers", ())).get(b"etag")
+        return start["status"] == 200 and tag is not None and is_known(_asked(self.scope), tag.decode("latin-1"))
 
     def _kept(self, start: Message, body: bytes) -> Answer:
         now = time.monotonic()
@@ -187,13 +200,21 @@ class _Reply:
 
 
 async def _send(answer: Answer, scope: Scope, send: Send) -> None:
-    if is_known(Headers(scope=scope).get("if-none-match", ""), answer.tag.decode("latin-1")):
-        headers = [pair for pair in answer.headers if pair[0] not in (b"content-length", b"content-type")]
-        await send({"type": "http.response.start", "status": 304, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
+    if is_known(_asked(scope), answer.tag.decode("latin-1")):
+        await _send_unchanged(answer.headers, send)
         return
     await send({"type": "http.response.start", "status": 200, "headers": answer.headers})
     await send({"type": "http.response.body", "body": answer.body})
+
+
+async def _send_unchanged(headers: Iterable[tuple[bytes, bytes]], send: Send) -> None:
+    kept = [pair for pair in headers if pair[0] not in (b"content-length", b"content-type", b"content-disposition")]
+    await send({"type": "http.response.start", "status": 304, "headers": kept})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _asked(scope: Scope) -> str:
+    return Headers(scope=scope).get("if-none-match", "")
 
 
 def is_known(header: str, tag: str) -> bool:
