@@ -5,7 +5,7 @@ import "./Overview.css";
 import { type ReactNode, useMemo, useState } from "react";
 import { apiPath, isDone, type Json, type ResourceUse, type ResourceUseRow, type Summary, useResource } from "../api";
 import { ago, durationText, mib, num, number, value } from "../format";
-import { InlineMarkdown } from "../markdown";
+import { InlineCode } from "../markdown";
 import { Link, useParam } from "../router";
 import { CopyButton } from "../ui";
 import { useNow } from "../ui/hooks";
@@ -181,7 +181,7 @@ function Usage({ context: { run, isLive } }: { context: RunContext }): ReactNode
         <ul className="use-advice">
           {use.sentences.map((sentence) => (
             <li key={sentence}>
-              <InlineMarkdown text={sentence} />
+              <InlineCode text={sentence} />
             </li>
           ))}
         </ul>
