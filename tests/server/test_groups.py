@@ -147,4 +147,4 @@ def test_a_run_that_is_no_group_is_said_to_be_none(site: Site, over: str) -> Non
     run = rows(site, over)[0]["run"]
     for answer in (site.ask("GET", f"/api/v1/groups/{run}"), site.ask("POST", f"/api/v1/groups/{run}/pause")):
         assert answer.status_code == 409
-        assert "is no group, but a run of kind experiment" in answer.json()["error"]["message"]
+        assert "is not a group: its kind is experiment" in answer.json()["error"]["message"]
