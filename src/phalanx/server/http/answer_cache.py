@@ -147,13 +147,16 @@ class _Reply:
         self.scope = scope
         self._send = send
         self._start: Message | None = None
+        self._is_over = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start" and self._is_for_all(message):
             self._start = message  # until the whole body is here
         elif message["type"] == "http.response.start" and self._is_known_file(message):
             await _send_unchanged(message["headers"], self._send)
-            raise _NotWanted
+            self._is_over = True
+        elif self._is_over:
+            raise _NotWanted  # only now: the file is open, and is closed by whoever reads it
         elif self._start is not None:
             start, self._start = self._start, None
             if message.get("more_body", False):
