@@ -58,7 +58,7 @@ def index(home: Home, store: Store, run: Run) -> None:
 
 def _with_requests(folder: RunFolder, run: Run) -> Run:
     """What a run requests, if an older Phalanx wrote `run.json`: from its plan."""
-    if run.replicas is not None or run.backend == OUTSIDE:
+    if run.replica_count is not None or run.backend == OUTSIDE:
         return run
     try:
         plan = read_plan(folder.path)
@@ -70,7 +70,7 @@ def _with_requests(folder: RunFolder, run: Run) -> Run:
         return sum(found) if found else None
 
     return run._replace(
-        replicas=sum(not one.local for one in plan.replicas),
+        replica_count=sum(not one.local for one in plan.replicas),
         cpus=total("cpu"),
         memory_mib=total("memory"),
         gpus=total("gpu") or 0.0,

@@ -34,7 +34,7 @@ TEXTS = (
 )
 TIMES = ("created_at", "updated_at", "started_at", "finished_at")
 NUMBERS = ("attempt", "priority")
-RESOURCES = {"replicas": "replicas", "cpus": "cpus", "memory": "memory_mib", "gpus": "gpus"}  # of all replicas together
+RESOURCES = {"replicas": "replica_count", "cpus": "cpus", "memory": "memory_mib", "gpus": "gpus"}  # columns
 METRICS = {
     "metric": "value",
     "metrics": "value",

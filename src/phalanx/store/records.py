@@ -25,7 +25,7 @@ class MetricRange(NamedTuple):
 
 class Run(NamedTuple):
     """One execution of an experiment or job. `summary` has the last value of each metric, `best` its minimum and
-    maximum. `replicas` is their number; `cpus`, `memory_mib` and `gpus` are requested by all of them together. None:
+    maximum. `cpus`, `memory_mib` and `gpus` are requested by all replicas together. None:
     unknown, or not requested."""
 
     id: str
@@ -53,7 +53,7 @@ class Run(NamedTuple):
     summary: Mapping[str, float]
     best: Mapping[str, MetricRange] = MappingProxyType({})
     archived: bool = False
-    replicas: int | None = None
+    replica_count: int | None = None
     cpus: float | None = None
     memory_mib: float | None = None
     gpus: float | None = None

@@ -1,10 +1,13 @@
 """Stars: the runs that users have marked for themselves. Owns the table `stars`, an index of the home's files."""
 
+# ruff: noqa: S608 - SQL is built only from constants of this package; user input is passed as parameters
+
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from phalanx.store.database import Database
+from phalanx.store.run_lists import Projects, of_projects
 from phalanx.store.sql import insertion, label
 
 _ADD = insertion("stars", ("user", "run_key"), '"user", run_key')
@@ -23,11 +26,12 @@ class StarQueries:
             rows = [(label(user), row[0]) for keys in found for row in keys]
             self._database.change_many(_ADD if is_starred else _REMOVE, rows)
 
-    def starred(self, user: str) -> list[str]:
-        """The ids of the runs that a user has starred, newest first."""
+    def starred(self, user: str, project: Projects = None) -> list[str]:
+        """The ids of the runs that a user has starred, newest first; of one project, of several, or of all."""
+        these = of_projects(project)
         found = self._database.rows(
-            """SELECT runs.id FROM stars JOIN runs ON runs.key = stars.run_key
-            WHERE stars."user" = ? ORDER BY runs.created_at DESC, runs.key DESC""",
-            [label(user)],
+            f"""SELECT runs.id FROM stars JOIN runs ON runs.key = stars.run_key
+            WHERE stars."user" = ? AND {these.sql} ORDER BY runs.created_at DESC, runs.key DESC""",
+            [label(user), *these.args],
         )
         return [str(run_id) for (run_id,) in found]

@@ -198,7 +198,7 @@ def run_of(submission: Submission, made: Plan, commit: str | None) -> Run:
         tags=tuple(dict.fromkeys([*loaded.tags, *submission.tags])),
         params={name: value for name, value in thaw(loaded.params).items() if name not in varied},
         summary={},
-        replicas=None if is_group else sum(made.roles.values()),
+        replica_count=None if is_group else sum(made.roles.values()),
         cpus=None if is_group else _reserved(totals.cpu),
         memory_mib=None if is_group else _reserved(totals.memory),
         gpus=None if is_group else _reserved(totals.gpu) or 0.0,
