@@ -60,7 +60,7 @@ def _stored(field: str, value: Any) -> Any:
     if field == "peak":
         return json.dumps(dict(value))
     if field == "archived":
-        return int(value)
+        return int(bool(value))
     return label(value) if isinstance(value, str) and field not in _WHOLE else value
 
 
