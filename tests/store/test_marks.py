@@ -10,7 +10,7 @@ import pytest
 
 from phalanx.errors import CallError
 from phalanx.store import Store
-from phalanx.store.grouping import MOST_COLUMNS
+from phalanx.store.grouped_runs import MOST_COLUMNS
 from phalanx.store.metric_direction import best_of
 from phalanx.store.query import mentions, where
 from phalanx.store.run_csv import cell, csv_lines

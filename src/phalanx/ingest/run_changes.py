@@ -26,7 +26,7 @@ MOST_TAGS = 1_000
 _WRITER = "user"  # base name of the file; servers have files of their own
 
 
-class RunChange(NamedTuple):
+class RunEdit(NamedTuple):
     """None: stays as it is. `tags` replaces all tags, before `added` and `removed` count."""
 
     name: str | None = None
@@ -62,7 +62,7 @@ class RunChange(NamedTuple):
             )
 
 
-def check_change(change: RunChange) -> None:
+def check_change(change: RunEdit) -> None:
     """Raises CallError for names and tags that are too long, or empty tags."""
     if len(change.name or "") > LONGEST_NAME:
         raise CallError(f"a name may have at most {LONGEST_NAME} characters")
@@ -76,7 +76,7 @@ def check_change(change: RunChange) -> None:
             raise CallError(f"a tag has 1 to {LONGEST_TAG} characters, not `{tag[:100]}`")
 
 
-def change_runs(home: Home, store: Store, runs: Iterable[Run], change: RunChange) -> list[Run]:
+def change_runs(home: Home, store: Store, runs: Iterable[Run], change: RunEdit) -> list[Run]:
     """Change runs of a home without a server. Returns the changed runs. Raises CallError, SystemFault."""
     check_change(change)
     found = []

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
 from phalanx.store.database import Database
-from phalanx.store.grouping import GroupedRuns, grouped
+from phalanx.store.grouped_runs import GroupedRuns, grouped
 from phalanx.store.query import Clause, mentions, order, where
 from phalanx.store.records import DONE, StatusChange, microseconds, utc
 
@@ -102,7 +102,7 @@ class RunListQueries:
         project: Projects = None,
         **which: Any,
     ) -> tuple[list[GroupedRuns], int]:
-        """The matching runs grouped by fields: see `grouping.grouped`."""
+        """The matching runs grouped by fields: see `grouped_runs.grouped`."""
         return grouped(self._database, self._where(query, project, **which), by, columns, sort, limit, offset)
 
     def _where(

@@ -323,13 +323,13 @@ class HomeRunActions:
     def archive(self, runs: Sequence[Run], *, archived: bool) -> list[Run]:
         """Archive or unarchive runs, and groups with their trials. Raises CallError before changing anything if one has
         not finished."""
-        from phalanx.ingest.run_changes import RunChange, change_runs, require_archivable
+        from phalanx.ingest.run_changes import RunEdit, change_runs, require_archivable
         from phalanx.submission.removal import with_trials
 
         found = with_trials(self.store, runs)
         if archived:
             require_archivable(found)
-        change_runs(self.home, self.store, found, RunChange(archived=archived))
+        change_runs(self.home, self.store, found, RunEdit(archived=archived))
         return [self.store.find(run.id) for run in runs]
 
     def star(self, runs: Sequence[Run], *, is_starred: bool) -> None:
@@ -348,9 +348,9 @@ class HomeRunActions:
         return self._change([run], description=description)[0]
 
     def _change(self, runs: Sequence[Run], **changes: Any) -> list[Run]:
-        from phalanx.ingest.run_changes import RunChange, change_runs
+        from phalanx.ingest.run_changes import RunEdit, change_runs
 
-        return change_runs(self.home, self.store, runs, RunChange(**changes))
+        return change_runs(self.home, self.store, runs, RunEdit(**changes))
 
     def leave(self, *runs: Run) -> None:
         """Make sure that the runs continue without this process."""

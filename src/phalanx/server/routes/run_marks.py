@@ -8,7 +8,7 @@ from fastapi import APIRouter
 
 from phalanx.errors import CallError
 from phalanx.home.stars import change_stars
-from phalanx.ingest.run_changes import RunChange, check_change, require_archivable
+from phalanx.ingest.run_changes import RunEdit, check_change, require_archivable
 from phalanx.server import external_lifecycle
 from phalanx.server.context import Caller, Context, Here, visible_projects
 from phalanx.server.http.bodies import disk_refusal
@@ -45,11 +45,11 @@ def _archive(here: Context, run: Run, *, archived: bool) -> JsonResponse:
         raise RequestError(409, str(fault)) from None
     for one in runs:
         if one.archived != archived:
-            _change(here, one, RunChange(archived=archived))
+            _change(here, one, RunEdit(archived=archived))
     return JsonResponse(waiting_row(here.store, here.find(run.id)))
 
 
-def _change(here: Context, run: Run, change: RunChange) -> None:
+def _change(here: Context, run: Run, change: RunEdit) -> None:
     with here.run_writers.of(run.id) as writer:
         try:
             writer.events(external_lifecycle.place(here, run), *change.events())
@@ -61,7 +61,7 @@ def _change(here: Context, run: Run, change: RunChange) -> None:
 @router.post("/runs/{run_id}/tags", response_model=ListedRun, responses=refusals(507))
 def change_tags(run_id: str, body: Annotated[TagChange, json_body(TagChange)], here: Here) -> JsonResponse:
     """Add and remove tags; the others stay. Unlike `tags` of PATCH, it is safe when others change tags, too."""
-    change = RunChange(added=body.add or (), removed=body.remove or ())
+    change = RunEdit(added=body.add or (), removed=body.remove or ())
     try:
         check_change(change)
     except CallError as fault:

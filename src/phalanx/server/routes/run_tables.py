@@ -13,7 +13,7 @@ from phalanx.server.http.pagination import Limit, Offset
 from phalanx.server.http.responses import EncodedJsonResponse, JsonResponse, encoded
 from phalanx.server.schemas.run_tables import GroupedRunsPage
 from phalanx.store import Run
-from phalanx.store.grouping import GroupedRuns
+from phalanx.store.grouped_runs import GroupedRuns
 from phalanx.store.run_csv import csv_lines
 from phalanx.store.run_fields import check_column
 

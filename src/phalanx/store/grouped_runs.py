@@ -33,7 +33,7 @@ _OWN = {name: f'runs."{RESOURCES.get(name, name)}"' for name in (*TEXTS, *NUMBER
 BY = (*(name for name in _OWN if name not in ("id", "description")), "tags", "params.NAME")
 
 
-class Spread(NamedTuple):
+class MetricSpread(NamedTuple):
     """The values of a metric in a group: how many runs have one, and their mean, minimum and maximum."""
 
     runs: int
@@ -51,7 +51,7 @@ class GroupedRuns(NamedTuple):
     statuses: dict[str, int]
     first_at: datetime
     last_at: datetime
-    metrics: dict[str, Spread]
+    metrics: dict[str, MetricSpread]
 
 
 class _GroupField(NamedTuple):
@@ -169,7 +169,7 @@ def _read(row: Sequence[Any], fields: Sequence[_GroupField], aggregates: Sequenc
     place += 4 + len(STATES)
     metrics = {}
     for one in aggregates:
-        metrics[one.field] = Spread(*row[place : place + 4])
+        metrics[one.field] = MetricSpread(*row[place : place + 4])
         place += 4
     statuses = {**dict(zip(STATES, states, strict=True)), "active": int(count) - sum(states)}
     return GroupedRuns(tuple(values), ", ".join(terms), int(count), statuses, utc(first), utc(last), metrics)
