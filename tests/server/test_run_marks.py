@@ -103,7 +103,8 @@ def test_runs_are_grouped_and_exported(own_site: Site) -> None:
 
 def test_views_are_personal_or_shared_with_those_who_see_the_project(own_site: Site) -> None:
     tokens = own_site.context.tokens
-    viewer, stranger = tokens.create("viewer", "viewer", projects=["p"]), tokens.create("stranger", "viewer", projects=["q"])
+    viewer = tokens.create("viewer", "viewer", projects=["p"])
+    stranger = tokens.create("stranger", "viewer", projects=["q"])
 
     def names(token: str | None = None) -> list[str]:
         return [view["name"] for view in own_site.ask("GET", "/api/v1/views", token).json()["views"]]
