@@ -29,12 +29,14 @@ from phalanx.server.routes import (
     compare,
     files,
     groups,
+    layouts,
     live,
     logs,
     models,
     pods,
     previews,
     queue,
+    reports,
     run_actions,
     runs,
     series,
@@ -49,7 +51,23 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, previews, files, pods, logs, models, mlflow, session, metrics, static_page),
+    *(
+        runs,
+        series,
+        charts,
+        compare,
+        reports,
+        layouts,
+        previews,
+        files,
+        pods,
+        logs,
+        models,
+        mlflow,
+        session,
+        metrics,
+        static_page,
+    ),
 )
 
 
