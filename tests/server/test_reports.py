@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ TEXT = "# Result\n\n```chart\nmetric: loss\n```\n<script>alert(1)</script>"
 
 
 @pytest.fixture(name="made")
-def made_fixture(site: Site) -> Iterator[dict[str, Any]]:
+def made_fixture(site: Site) -> dict[str, Any]:
     answer = site.ask("POST", "/api/v1/reports", json={"project": "vision", "title": "Weekly", "text": TEXT})
     assert answer.status_code == 201
-    yield {**answer.json(), "tag": answer.headers["etag"]}
+    return {**answer.json(), "tag": answer.headers["etag"]}
 
 
 def path_of(made: dict[str, Any]) -> str:

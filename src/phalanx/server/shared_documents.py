@@ -1,7 +1,7 @@
 """JSON documents that several people edit: reports and the pinned charts of projects, one file each.
 
-Each version has a tag. A change names the tag of the version that it is based on, so no one overwrites what someone else
-has changed meanwhile.
+Each version has a tag. A change names the tag of the version that it is based on, so no one overwrites what someone
+else has changed meanwhile.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def _charts(wanted: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _chart(chart: Any, where: str) -> dict[str, Any]:
-    names = chart.get("metrics") if isinstance(chart, dict) else None
+    names: Any = chart.get("metrics") if isinstance(chart, dict) else None
     is_list = isinstance(names, list) and 0 < len(names) <= MOST_METRICS
     if not is_list or not all(isinstance(name, str) and 0 < len(name) <= LONGEST_NAME for name in names):
         raise RequestError(400, f"`{where}.metrics` must be a list of 1 to {MOST_METRICS} names of metrics")
