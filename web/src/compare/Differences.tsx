@@ -121,7 +121,7 @@ function SectionRows({ section, base, runs, choices, onChange }: SectionProps) {
     <tbody>
       <tr className="differences-title">
         <th scope="rowgroup">{TITLES[group] ?? group}</th>
-        <td colSpan={runs.length}>{hidden > 0 && <span className="soft">{hidden} more without differences</span>}</td>
+        <td colSpan={runs.length}>{hidden > 0 && <span className="soft">{hidden} without differences</span>}</td>
       </tr>
       {rows.map((row) => (
         <Row key={row.name} row={row} runs={runs} base={base} choices={choices} onChange={onChange} />

@@ -128,7 +128,7 @@ function Overlay({ name, found, entries, options, choices, onZoom, isLoading, xN
     const why = isLoading
       ? "Loading…"
       : !isPlain(choices.x)
-        ? `These runs did not log ${xName || "epochs"}.`
+        ? `These runs did not log ${xName || "a metric named epoch"}.`
         : on === 0
           ? "All runs are hidden."
           : "No visible run logged this metric.";

@@ -46,7 +46,7 @@ function ReplicaSummary({ context }: { context: RunContext }): ReactNode {
       ))}
       {front !== null && (
         <span className="soft">
-          front at step <span className="number">{number(front)}</span>
+          latest step <span className="number">{number(front)}</span>
         </span>
       )}
       {last && (
@@ -190,7 +190,7 @@ const Cell = memo(function Cell({ one, place, lag, isOpen, isFirst, isNamed }: C
 function replicaLabel(one: TopologyReplica): string {
   const parts = [one.name, `rank ${one.rank}`, MARKS[markOf(one)].label];
   if (one.step !== null) parts.push(`step ${one.step}`);
-  if (one.behind) parts.push(`${one.behind} behind`);
+  if (one.behind) parts.push(`${plural(one.behind, "step")} behind`);
   return parts.join(", ");
 }
 
@@ -229,7 +229,7 @@ function Tip({ one, left, top }: { one: TopologyReplica; left: number; top: numb
       {one.step !== null && (
         <div className="number">
           step {number(one.step)}
-          {one.behind ? <span className="is-behind"> · {number(one.behind)} behind</span> : null}
+          {one.behind ? <span className="is-behind"> · {plural(one.behind, "step")} behind</span> : null}
           {one.step_at && <span className="soft"> · {ago(one.step_at)}</span>}
         </div>
       )}
