@@ -30,12 +30,14 @@ from phalanx.server.routes import (
     compare,
     files,
     groups,
+    layouts,
     live,
     logs,
     models,
     pods,
     previews,
     queue,
+    reports,
     run_actions,
     run_marks,
     run_tables,
@@ -54,7 +56,8 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, previews, files, pods, logs, models, mlflow, session, metrics, static_page),
+    *(runs, series, charts, compare, reports, layouts, previews, files, pods, logs, models, mlflow, session, metrics),
+    static_page,
 )
 
 

@@ -110,6 +110,14 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{RUN}/chart"): Rule.VIEW,
     ("GET", f"{V1}/charts"): Rule.SIGNED_IN,
     ("GET", f"{V1}/compare"): Rule.SIGNED_IN,
+    # reports and pinned charts
+    ("GET", f"{V1}/reports"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/reports"): Rule.EDIT_SOME,
+    ("GET", f"{V1}/reports/{{report_id}}"): Rule.SIGNED_IN,
+    ("PUT", f"{V1}/reports/{{report_id}}"): Rule.EDIT_SOME,
+    ("DELETE", f"{V1}/reports/{{report_id}}"): Rule.EDIT_SOME,
+    ("GET", f"{V1}/layout"): Rule.SIGNED_IN,
+    ("PUT", f"{V1}/layout"): Rule.EDIT_SOME,
     # files
     ("GET", f"{RUN}/outputs"): Rule.VIEW,
     ("GET", f"{RUN}/outputs/{{path:path}}"): Rule.VIEW,
