@@ -19,6 +19,7 @@ from phalanx.server.http.response_cache import ResponseCache
 from phalanx.server.http.responses import RequestError
 from phalanx.server.mlflow.experiment_table import ExperimentTable
 from phalanx.server.run_writers import RunWriters
+from phalanx.server.shared_documents import SharedDocuments
 from phalanx.server.shared_state import SharedState
 from phalanx.server.write_gate import WriteGate
 from phalanx.store import DONE, Run, Store
@@ -49,6 +50,8 @@ class Context:
         self.charts = SeriesCache(MOST_BYTES // len(self.shared.records), MOST_TEXT_BYTES // len(self.shared.records))
         self.recent = ResponseCache(changes=self.shared.changes, shared=self.shared.contents)
         self.experiments = ExperimentTable(home.path)
+        self.reports = SharedDocuments(home.path / "reports")
+        self.layouts = SharedDocuments(home.path / "layouts")
         self._mine = threading.local()
 
     @property
