@@ -12,7 +12,7 @@ from phalanx.errors import StoreError
 from phalanx.server.http import answer_cache
 from phalanx.server.http.answer_cache import Answer, AnswerCache, is_known
 from phalanx.server.http.response_cache import CHEAP_S, ResponseCache
-from phalanx.server.shared_state import SharedContent, SharedContents, SharedState
+from phalanx.server.processes.shared_state import SharedContent, SharedContents, SharedState
 from phalanx.store import Store
 from tests.server.site import Site
 from tests.server.test_response_cache import counted

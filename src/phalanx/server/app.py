@@ -25,6 +25,7 @@ from phalanx.server.middleware import GuardMiddleware
 from phalanx.server.mlflow import routes as mlflow
 from phalanx.server.ops import metrics
 from phalanx.server.ops.request_stats import RequestStats, RequestStatsMiddleware
+from phalanx.server.ops.store_version import StoreVersion
 from phalanx.server.policy import authorise, check, table
 from phalanx.server.routes import (
     charts,
@@ -53,7 +54,6 @@ from phalanx.server.routes import (
     views,
 )
 from phalanx.server.saved_views import SavedViews
-from phalanx.server.store_version import StoreVersion
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (

@@ -18,9 +18,9 @@ from phalanx.server.chart_cache import MOST_BYTES, MOST_TEXT_BYTES, SeriesCache
 from phalanx.server.http.response_cache import ResponseCache
 from phalanx.server.http.responses import RequestError
 from phalanx.server.mlflow.experiment_table import ExperimentTable
+from phalanx.server.processes.shared_state import SharedState
 from phalanx.server.run_writers import RunWriters
 from phalanx.server.shared_documents import SharedDocuments
-from phalanx.server.shared_state import SharedState
 from phalanx.server.write_gate import WriteGate
 from phalanx.store import DONE, Run, Store
 

@@ -25,11 +25,11 @@ from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.home.run_tokens import MOST_SERVERS, server_file, server_secret, server_url
 from phalanx.locks import locked
-from phalanx.server.addresses import bound, is_loopback, url_of
 from phalanx.server.auth.tokens import Tokens
 from phalanx.server.ops.scheduler_thread import SchedulerThread
-from phalanx.server.shared_state import SharedState
-from phalanx.server.worker import GRACE_S, ServerOptions, ServerPlan, Worker
+from phalanx.server.processes.addresses import bound, is_loopback, url_of
+from phalanx.server.processes.shared_state import SharedState
+from phalanx.server.processes.worker import GRACE_S, ServerOptions, ServerPlan, Worker
 from phalanx.store import Store
 
 __all__ = ["ServerOptions", "ServerStarted", "serve"]
@@ -109,7 +109,7 @@ def _serve_together(plan: ServerPlan, sockets: list[socket.socket], announce: Ca
     """In several processes, besides one for the scheduler. What they all need is imported before they are forked, and
     so is in memory once."""
     from phalanx.server import app  # noqa: F401
-    from phalanx.server.process_pool import ProcessPool
+    from phalanx.server.processes.pool import ProcessPool
 
     shared = SharedState(1 + plan.options.processes, plan.home.path / "logins.lock")
     ProcessPool(plan, shared, sockets, plan.counting(shared).log, notify_systemd).run(announce)

@@ -25,7 +25,7 @@ from phalanx.server.http.body_pace import PacedBody
 from phalanx.server.http.responses import RequestError, refusal_answer
 from phalanx.server.ops.access_log import ServerLog
 from phalanx.server.policy import is_routine
-from phalanx.server.shared_state import SharedState
+from phalanx.server.processes.shared_state import SharedState
 
 LONGEST_ADDRESS = 48 << 10  # bytes
 LONGEST_HEADERS = 64 << 10

@@ -24,7 +24,7 @@ from phalanx.server.auth.rate_limits import ConcurrencyGate, LoginFailures, Rate
 from phalanx.server.auth.sessions import Sessions
 from phalanx.server.auth.tokens import Tokens, is_token
 from phalanx.server.http.responses import RequestError
-from phalanx.server.shared_state import SharedState
+from phalanx.server.processes.shared_state import SharedState
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 NO_TOKEN = "send the header `Authorization: Bearer TOKEN`; the owner's token is in the file `token` of the home"  # noqa: S105

@@ -20,7 +20,7 @@ from starlette.types import Scope
 
 from phalanx.server.http.bodies import BodyMemory, half
 from phalanx.server.http.responses import RequestError, busy
-from phalanx.server.shared_state import FAILURE_TIMES, SharedState, SharedTable
+from phalanx.server.processes.shared_state import FAILURE_TIMES, SharedState, SharedTable
 
 MOST_REMEMBERED = 10_000
 WINDOW_S = 300.0

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from phalanx.server.shared_state import SharedContent, SharedContents
+from phalanx.server.processes.shared_state import SharedContent, SharedContents
 
 Answered = TypeVar("Answered")
 

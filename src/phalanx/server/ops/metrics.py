@@ -21,7 +21,7 @@ from starlette.responses import Response
 from phalanx import __version__
 from phalanx.errors import StoreError
 from phalanx.server.context import Here
-from phalanx.server.shared_state import Gauge, SharedState
+from phalanx.server.processes.shared_state import Gauge, SharedState
 from phalanx.store import Store
 from phalanx.store.statuses import Status
 

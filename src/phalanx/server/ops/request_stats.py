@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from phalanx.server.ops.access_log import ServerLog, plain
 from phalanx.server.ops.metrics import OTHER, Metrics
-from phalanx.server.shared_state import Gauge, SharedState
+from phalanx.server.processes.shared_state import Gauge, SharedState
 
 LONGEST_PATH = 200
 REQUEST_ID = "X-Request-ID"

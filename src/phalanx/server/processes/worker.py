@@ -18,7 +18,7 @@ from phalanx.home.home import Home
 from phalanx.server.auth.rate_limits import RateLimits
 from phalanx.server.ops.access_log import UvicornLogHandler
 from phalanx.server.ops.scheduler_thread import SchedulerThread
-from phalanx.server.shared_state import SharedState
+from phalanx.server.processes.shared_state import SharedState
 from phalanx.server.write_gate import SharedWriteGate, WriteGate
 
 if TYPE_CHECKING:

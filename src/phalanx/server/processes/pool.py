@@ -20,8 +20,8 @@ from types import FrameType
 
 from phalanx.errors import SystemFault
 from phalanx.server.ops.access_log import ServerLog
-from phalanx.server.shared_state import SharedState
-from phalanx.server.worker import GRACE_S, Lifeline, ServerPlan, WakePipe, answer_requests, schedule
+from phalanx.server.processes.shared_state import SharedState
+from phalanx.server.processes.worker import GRACE_S, Lifeline, ServerPlan, WakePipe, answer_requests, schedule
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SHORT_S = 5.0  # a process that lives shorter than this may never be able to start
