@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
+from phalanx.naming import has_control_characters
 from phalanx.server.auth.identities import ALL, Role, role_or_least
 from phalanx.server.auth.record_file import RecordFile
 
@@ -122,8 +123,10 @@ def check_name(name: str) -> None:
 
 
 def check_project(project: str) -> None:
-    if not project.strip() or len(project) > LONGEST_PROJECT or not project.isprintable():
-        raise CallError(f"a project name has 1 to {LONGEST_PROJECT} characters; `{ALL}` means all projects")
+    if not project.strip() or len(project) > LONGEST_PROJECT or has_control_characters(project):
+        raise CallError(
+            f"a project name has 1 to {LONGEST_PROJECT} characters without line breaks; `{ALL}` means all projects"
+        )
 
 
 def _check_roles(roles: Mapping[str, Role]) -> None:
@@ -146,7 +149,7 @@ def _fresh(password: str) -> tuple[str, str]:
 def _digest(password: str, salt: str, cost: int) -> str:
     # Normalise: keyboards encode the same letters differently. Limit the length: hashing megabytes would be a denial of
     # service.
-    text = unicodedata.normalize("NFC", password[: LONGEST_PASSWORD + 1]).encode("utf-8", "surrogateescape")
+    text = unicodedata.normalize("NFC", password[: LONGEST_PASSWORD + 1]).encode("utf-8", "surrogatepass")
     memory = 2 * 128 * BLOCK * cost
     found = hashlib.scrypt(text, salt=bytes.fromhex(salt), n=cost, r=BLOCK, p=1, maxmem=memory, dklen=HASH_BYTES)
     return found.hex()

@@ -137,7 +137,7 @@ class _Proven:
                 self._kept.popitem(last=False)
 
     def _mac(self, name: str, password: str) -> bytes:
-        return hmac.digest(self._key, f"{name}\n{password}".encode("utf-8", "surrogateescape"), hashlib.sha256)
+        return hmac.digest(self._key, f"{name}\n{password}".encode("utf-8", "surrogatepass"), hashlib.sha256)
 
 
 def shown_in(header: str) -> tuple[str | None, str]:

@@ -227,6 +227,8 @@ def change_run(run_id: str, body: JsonBody, here: Here) -> JsonResponse:
             400, f"`{min(unknown)[:100]}` of a run cannot be changed", "only name, description and tags can be changed"
         )
     run = here.find(run_id)
+    about = external_folder.Description(name=text(wanted, "name", 500), tags=tuple(string_list(wanted, "tags")))
+    external_lifecycle.check_names(about)
     with here.run_writers.of(run.id) as writer:
         described = {
             name: text(wanted, name, 500 if name == "name" else LONGEST_TEXT) for name in wanted if name != "tags"
