@@ -46,9 +46,9 @@ class Sessions:
         name."""
         return f"phalanx-{hashlib.sha256(self.key).hexdigest()[:8]}"
 
-    def open(self, kind: str, name: str) -> str:
+    def open(self, kind: str, name: str, life_s: float = LIFE_S) -> str:
         """The cookie value for a caller who has just authenticated."""
-        content = f"{int(time.time()) + LIFE_S}~{kind}~{name}~{secrets.token_hex(8)}"  # no two sessions are equal
+        content = f"{int(time.time() + life_s)}~{kind}~{name}~{secrets.token_hex(8)}"  # no two sessions are equal
         return f"{content}~{self._mac(content, self._owner(kind, name)[0])}"
 
     def identify(self, value: str) -> Identity | None:
@@ -67,12 +67,19 @@ class Sessions:
 
     def end(self, value: str) -> None:
         """End the session of a cookie value: a copy of it is of no use. Raises CallError, OSError."""
-        if self.identify(value) is None:
-            return
+        if self.identify(value) is not None:
+            self.use_up(value, int(value.partition("~")[0]))
+
+    def use_up(self, value: str, expires: int) -> bool:
+        """Whether this is the first use of a value, which is remembered until it expires by itself. Raises CallError,
+        OSError."""
         with self.ended.alone():
-            now = time.time()
-            kept = {hash_: expires for hash_, expires in self.ended.rows().items() if expires > now}
-            self.ended.write({**kept, _hash(value): int(value.partition("~")[0])})
+            now, used = time.time(), self.ended.rows()
+            if _hash(value) in used:
+                return False
+            kept = {hash_: until for hash_, until in used.items() if until > now}
+            self.ended.write({**kept, _hash(value): expires})
+            return True
 
     def _owner(self, kind: str, name: str) -> tuple[str, Identity | None]:
         """The stored hash of an owner, and the owner if there is one: the cookie holds only the name, and permissions
