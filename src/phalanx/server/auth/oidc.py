@@ -56,7 +56,7 @@ class SignOnAttempt(NamedTuple):
 
     def sealed(self, key: bytes) -> str:
         """For the cookie: readable by the browser, but not changeable."""
-        content = base64.urlsafe_b64encode(json.dumps(self).encode()).decode()
+        content = _base64(json.dumps(self).encode())
         return f"{content}.{_seal(content, key)}"
 
     @classmethod
@@ -65,7 +65,7 @@ class SignOnAttempt(NamedTuple):
         content, _, seal = sealed.partition(".")
         if not hmac.compare_digest(_seal(content, key).encode(), seal.encode("utf-8", "replace")):
             raise SignOnRefused("this browser did not start the sign-on, or it was started on another server")
-        found = cls(*json.loads(base64.urlsafe_b64decode(content)))
+        found = cls(*json.loads(base64.urlsafe_b64decode(f"{content}==")))
         if time.time() > found.expires:
             raise SignOnRefused(f"the sign-on took longer than {ATTEMPT_S // 60} minutes")
         return found
@@ -101,10 +101,10 @@ class Provider:
                 address = f"{self.settings.issuer.rstrip('/')}/.well-known/openid-configuration"
                 found = self._asked("GET", address)
                 if found.get("issuer") != self.settings.issuer:
-                    raise SystemFault(f"{address} describes another issuer than {self.settings.issuer}")
+                    raise _unusable(address, f"it describes another issuer than {self.settings.issuer}")
                 for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
                     if not isinstance(found.get(name), str):
-                        raise SystemFault(f"{address} has no `{name}`")
+                        raise _unusable(address, f"it has no `{name}`")
                 self._metadata = self.clock(), found
             return self._metadata[1]
 
@@ -122,12 +122,13 @@ class Provider:
                 listed = self._asked("GET", address).get("keys")
                 rows = [row for row in listed if _is_signing_key(row)] if isinstance(listed, list) else []
                 if not rows:
-                    raise SystemFault(f"{address} has no keys for signatures")
+                    raise _unusable(address, "it has no keys for signatures")
                 self._keys = kept = self.clock(), KeySet.import_key_set({"keys": rows})
             return kept
 
     def _asked(self, method: str, address: str, **more: Any) -> dict[str, Any]:
-        """The JSON object that the provider answers. Follows no redirects. Raises SystemFault."""
+        """The JSON object that the provider answers. Follows no redirects. Raises SystemFault, and SignOnRefused for a
+        client error: a code that is wrong or was used before."""
         import httpx
 
         try:
@@ -138,15 +139,17 @@ class Provider:
                 body = _bounded(answer)
                 found = json.loads(body) if answer.status_code == 200 else None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as fault:
-            raise SystemFault(f"{address} cannot be used: {type(fault).__name__}: {fault}"[:300]) from None
+            raise _unusable(address, f"{type(fault).__name__}: {fault}") from None
+        if 400 <= answer.status_code < 500:
+            raise SignOnRefused(f"the provider refused a request to {address}: {answer.status_code}")
         if not isinstance(found, dict):
-            raise SystemFault(f"{address} answered {answer.status_code} instead of a JSON object")
+            raise _unusable(address, f"it answered {answer.status_code} instead of a JSON object")
         return found
 
     # the flow -------------------------------------------------------------------------------------------------------
 
     def authorisation_url(self, attempt: SignOnAttempt) -> str:
-        challenge = base64.urlsafe_b64encode(hashlib.sha256(attempt.verifier.encode()).digest()).rstrip(b"=").decode()
+        challenge = _base64(hashlib.sha256(attempt.verifier.encode()).digest())
         query = {
             "response_type": "code",
             "client_id": self.settings.client_id,
@@ -191,15 +194,10 @@ class Provider:
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         elif self.secret is not None:
             form["client_secret"] = self.secret
-        try:
-            return self._asked("POST", self.metadata()["token_endpoint"], data=form, headers=headers)
-        except SystemFault as fault:
-            if " answered 4" in str(fault):  # the code is wrong, was used before, or belongs to another client
-                raise SignOnRefused(f"the provider did not accept the code: {fault}") from None
-            raise
+        return self._asked("POST", self.metadata()["token_endpoint"], data=form, headers=headers)
 
     def verified(self, id_token: str, nonce: str) -> dict[str, Any]:
-        """The claims of an ID token that this provider signed for this client and this attempt. Raises SignOnRefused."""
+        """The claims of an ID token that this provider signed for this client and attempt. Raises SignOnRefused."""
         from joserfc import jwt
         from joserfc.errors import InvalidKeyIdError, JoseError
 
@@ -249,6 +247,15 @@ def local_path(path: str) -> str:
     """A path of this server's page; `/` for anything that a browser could read as another address."""
     is_path = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and "\\" not in path
     return path if is_path and len(path) <= 2000 and path.isascii() else "/"
+
+
+def _base64(data: bytes) -> str:
+    """Without padding: a cookie with `=` would be quoted."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _unusable(address: str, why: str) -> SystemFault:
+    return SystemFault(f"the sign-on provider cannot be used: {address}: {why}"[:300], transient=True)
 
 
 def _seal(content: str, key: bytes) -> str:

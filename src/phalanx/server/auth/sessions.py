@@ -67,19 +67,12 @@ class Sessions:
 
     def end(self, value: str) -> None:
         """End the session of a cookie value: a copy of it is of no use. Raises CallError, OSError."""
-        if self.identify(value) is not None:
-            self.use_up(value, int(value.partition("~")[0]))
-
-    def use_up(self, value: str, expires: int) -> bool:
-        """Whether this is the first use of a value, which is remembered until it expires by itself. Raises CallError,
-        OSError."""
+        if self.identify(value) is None:
+            return
         with self.ended.alone():
-            now, used = time.time(), self.ended.rows()
-            if _hash(value) in used:
-                return False
-            kept = {hash_: until for hash_, until in used.items() if until > now}
-            self.ended.write({**kept, _hash(value): expires})
-            return True
+            now = time.time()
+            kept = {hash_: expires for hash_, expires in self.ended.rows().items() if expires > now}
+            self.ended.write({**kept, _hash(value): int(value.partition("~")[0])})
 
     def _owner(self, kind: str, name: str) -> tuple[str, Identity | None]:
         """The stored hash of an owner, and the owner if there is one: the cookie holds only the name, and permissions

@@ -132,9 +132,6 @@ def read_settings(path: Path) -> SignOnSettings:
         raise CallError(f"cannot read the sign-on settings {path}: {reason}") from None
     try:
         found = SignOnSettings.model_validate(content)
-        for secret in (found.oidc and found.oidc.client_secret_file, found.proxy and found.proxy.secret_file):
-            if secret is not None:
-                read_secret(secret)
     except ValidationError as wrong:
         raise CallError(f"{path}: {_first(wrong)}") from None
     return found
