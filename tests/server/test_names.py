@@ -75,7 +75,8 @@ def test_a_name_with_control_characters_is_refused_wherever_one_is_made(site: Si
         answer = sent(site, method, path, body)
         assert 400 <= answer.status_code < 500, (path, body, answer.text)
         if answer.status_code != 422:  # what YAML itself refuses, it words by itself
-            assert "control characters" in answer.text or "invisible" in answer.text, (path, body, answer.text)
+            said = ("control characters", "invisible", "surrogates")
+            assert any(words in answer.text for words in said), (path, body, answer.text)
     everything = json.dumps([site.get("/api/v1/runs", limit=1000), site.get("/api/v1/projects")])
     assert json.dumps(name)[1:-1] not in everything
     assert site.stored(run_id).name == "named"
@@ -111,7 +112,7 @@ def test_a_name_that_no_file_can_have_is_answered(site: Site, run_id: str, name:
     for method, path, body in requests(run_id, "0", name):
         assert sent(site, method, path, body).status_code < 500, (path, body)
     for body in ({"token": name}, {"user": name, "password": name}):
-        assert sent(site, "POST", "/api/v1/session", body).status_code == 401
+        assert sent(site, "POST", "/api/v1/session", body).status_code in (400, 401)
 
 
 def test_a_registered_name_is_refused_with_its_limit(site: Site) -> None:
