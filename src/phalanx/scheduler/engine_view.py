@@ -104,8 +104,15 @@ class EngineView:
 
     def cancel(self, handles: Collection[str]) -> bool:
         """End these jobs. False if the engine has not accepted it within ANSWER_S."""
+        return self._is_accepted(lambda: self.engine.cancel(handles))
+
+    def limit_array(self, array: str, at_once: int) -> bool:
+        """Limit how many tasks of an array run. False if the engine has not accepted it within ANSWER_S."""
+        return self._is_accepted(lambda: self.engine.limit_array(array, at_once))
+
+    def _is_accepted(self, change: Callable[[], None]) -> bool:
         try:
-            _in_background(lambda: self.engine.cancel(handles)).result(ANSWER_S)
+            _in_background(change).result(ANSWER_S)
         except TimeoutError:
             return False
         except EngineUnavailable as fault:
