@@ -156,13 +156,13 @@ class SlurmEngine(Engine):
     def limit_array(self, array: str, at_once: int) -> None:
         """No limit of tasks means none that may start: then the waiting tasks are held."""
         number = _number(array)
-        try:
-            if at_once:
-                _call(["scontrol", "update", f"JobId={number}", f"ArrayTaskThrottle={at_once}"])
-            _call(["scontrol", "release" if at_once else "hold", number])
-        except EngineUnavailable as fault:
-            if not states.is_over(str(fault)):
-                raise
+        limit = [["update", f"JobId={number}", f"ArrayTaskThrottle={at_once}"], ["release", number]]
+        for words in limit if at_once else [["hold", number]]:
+            try:
+                _call(["scontrol", *words])
+            except EngineUnavailable as fault:
+                if not states.is_only_over(str(fault).removeprefix("scontrol: ")):
+                    raise
 
     def array_of(self, handle: str) -> str | None:
         return handle.rpartition("_")[0] or None

@@ -105,6 +105,7 @@ _PASSING = re.compile(
     r"Could not establish a configuration source|Unable to process configuration file",
     re.IGNORECASE,
 )
+_OVER = re.compile(r"No error|Invalid job id|already (?:finished|completing)|no longer pending")
 _TOO_MANY = re.compile(
     r"Invalid job array specification|SubmitJob|Slurm temporarily unable to accept job|Resource temporarily"
     r"|Job violates accounting/QOS policy",
@@ -263,9 +264,10 @@ def is_too_many(complaint: str) -> bool:
     return _TOO_MANY.search(complaint) is not None
 
 
-def is_over(complaint: str) -> bool:
-    """Whether a job cannot be changed because it has ended."""
-    return re.search(r"Invalid job id|already completing or completed|no longer pending", complaint) is not None
+def is_only_over(complaint: str) -> bool:
+    """Whether an array was changed, except for tasks that have ended: `2_0: Job has already finished; 2_1-11: No
+    error`."""
+    return all(map(_OVER.search, complaint.split(";")))
 
 
 def is_for_want_of_nodes(complaint: str) -> bool:
