@@ -106,7 +106,16 @@ class ArraySubmissions:
         self.members[run_id] = key
         return True
 
+    def is_submitting(self, run_id: str) -> bool:
+        """Whether an attempt of a run is collected, or being submitted."""
+        return run_id in self.members or run_id in self.submissions.orders
+
     def withdraw(self, run_id: str) -> None:
+        """Do not submit an attempt, unless that has begun."""
+        self.submissions.withdraw(run_id)
+        self._remove(run_id)
+
+    def _remove(self, run_id: str) -> None:
         key = self.members.pop(run_id, None)
         if key is not None:
             del self.bundles[key].requests[run_id]
@@ -116,7 +125,7 @@ class ArraySubmissions:
     def _take(self, key: _Key, most: int) -> list[StartRequest]:
         taken = list(self.bundles[key].requests.values())[:most]
         for request in taken:
-            self.withdraw(request.attempt_folder.run_id)
+            self._remove(request.attempt_folder.run_id)
         return taken
 
     # submitting --------------------------------------------------------------------------------------------------

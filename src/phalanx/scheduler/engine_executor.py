@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -175,9 +175,8 @@ class EngineExecutor:
     def is_resolved(self, attempt_folder: AttemptFolder, *, is_stopping: bool = False) -> bool:
         """A scheduler may have been killed before it wrote the handle: then the job is looked for. Raises OSError."""
         if is_stopping:
-            self.submissions.withdraw(attempt_folder.run_id)
             self.arrays.withdraw(attempt_folder.run_id)
-        if attempt_folder.run_id in self.submissions.orders or attempt_folder.run_id in self.arrays.members:
+        if self.arrays.is_submitting(attempt_folder.run_id):
             return False
         known = self.handle(attempt_folder)
         if known is not None:
@@ -211,14 +210,13 @@ class EngineExecutor:
             if not self.arrays.add(request):
                 self.submissions.begin(request)
 
-    def run_arrays(self, limits: Mapping[str, int], started: Mapping[str, Sequence[AttemptFolder]]) -> None:
+    def run_arrays(self, limits: Mapping[str, int], started: Mapping[str, Iterable[AttemptFolder]]) -> None:
         """Submit the arrays that are due. `limits`: how many runs of a group may run at the same time. `started`: the
         attempts of each of these groups."""
-        jobs = {
-            group: [AttemptJob(one.run_id, one.attempt, self.handle(one)) for one in folders]
-            for group, folders in started.items()
-        }
-        self.arrays.run_pass(limits, jobs)
+        self.arrays.run_pass(limits, {group: self._jobs(folders) for group, folders in started.items()})
+
+    def _jobs(self, folders: Iterable[AttemptFolder]) -> list[AttemptJob]:
+        return [AttemptJob(one.run_id, one.attempt, self.handle(one)) for one in folders]
 
     def refusals(self) -> dict[str, Future[Result]]:
         """The submissions that are over without a job, by run: the engine rejected them, or they raised an OSError."""

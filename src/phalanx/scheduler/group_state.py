@@ -108,8 +108,10 @@ class GroupState:
 
     def runs_of(self, group_id: str, number: int) -> list[str]:
         """The runs of a trial: its own, or the earlier one that it was taken from."""
-        if number in self.runs:
-            return [self.runs[number]]
+        return [self.runs[number]] if number in self.runs else self.own_runs(group_id, number)
+
+    def own_runs(self, group_id: str, number: int) -> list[str]:
+        """The runs that this group makes for a trial."""
         return [trial_id(group_id, number, repeat) for repeat in range(self.repeats)]
 
     def reusable(self, action: SearchAction) -> Mapping[str, Any] | None:

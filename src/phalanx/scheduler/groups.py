@@ -236,14 +236,8 @@ class ActiveGroup:
         """Trials that failed, or that a user stopped, run again. A stop of the search has a cause."""
         for trial in self.state.history.trials:
             if trial.state == FAILED or (trial.state == STOPPED and not trial.cause):
-                after = self._lengths(trial.number)
+                after = _lengths(self.home, self.state.own_runs(self.id, trial.number))
                 yield event_record(Rerun(trial.number, "the group was resumed"), after=after)
-
-    def _lengths(self, number: int) -> int | list[int]:
-        """How many statuses the run of a trial has now; if there are several, each of them."""
-        runs = [trial_id(self.id, number, repeat) for repeat in range(self.state.repeats)]
-        found = [len(self.home.run(run_id).history()) for run_id in runs]
-        return found if len(found) > 1 else found[0]
 
     def _ended(self) -> Iterator[dict[str, Any]]:
         """The ends of trials."""
@@ -337,7 +331,7 @@ class ActiveGroup:
     def _decided(self, action: SearchAction, seen_up_to: int) -> Iterator[dict[str, Any]]:
         """The record of an action; with `reuse`, it may have the result of the same point of an earlier group."""
         if isinstance(action, Promote):
-            yield decision_record(action, seen_up_to, self._lengths(action.trial))
+            yield decision_record(action, seen_up_to, _lengths(self.home, self.state.own_runs(self.id, action.trial)))
             return
         earlier = self.state.reusable(action) if self.factory.search.reuse else None
         reused = {} if earlier is None else {"run": earlier["run"], "reused": earlier["value"]}
@@ -468,6 +462,12 @@ def _total(history: History, settings: SearchSettings, n: int | None) -> int | N
         n = min(n, points)  # no point is tried twice
     added = len(history.trials) - sum(history.own.values()) + len(history.open_points)
     return None if n is None else n + added
+
+
+def _lengths(home: Home, runs: Sequence[str]) -> int | list[int]:
+    """How many statuses the run of a trial has now; if there are several, each of them."""
+    found = [len(home.run(run_id).history()) for run_id in runs]
+    return found if len(found) > 1 else found[0]
 
 
 def _row(home: Home, store: Store, run_id: str) -> Run:

@@ -207,9 +207,8 @@ class Scheduler(Ledger):
             if isinstance(executor, EngineExecutor):
                 given = self.home.environment(run.id)
                 given |= executor.token_for(self.home.path, run)
-                group = run.group if self.groups.makes_arrays(run.group) else None
-                is_single = run.group is not None and group is None
-                executor.order(StartRequest(attempt_folder, working, given, group, is_single))
+                is_in_array = run.group is None or self.groups.makes_arrays(run.group)
+                executor.order(StartRequest(attempt_folder, working, given, run.group, not is_in_array))
             else:
                 self._start_here(run, attempt_folder, working)
         except ForkServerLost as fault:
