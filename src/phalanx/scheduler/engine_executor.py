@@ -25,8 +25,7 @@ from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.run_tokens import run_token
 from phalanx.scheduler import submission_records
 from phalanx.scheduler.arrays import ArraySubmissions, AttemptJob
-from phalanx.scheduler.cancellations import Cancellations
-from phalanx.scheduler.engine_view import EngineView
+from phalanx.scheduler.engine_view import Cancellations, EngineView
 from phalanx.scheduler.submission_records import JobFinder, SubmissionRecord
 from phalanx.scheduler.submissions import Result, StartRequest, Submissions
 from phalanx.store import Run
