@@ -1,5 +1,5 @@
-"""What an engine has reported about its jobs, and which it is asked to cancel. Engines are asked in threads: one may not
-respond for a minute."""
+"""What an engine has reported about its jobs, and which it is asked to cancel. Engines are asked in threads: one may
+not respond for a minute."""
 
 from __future__ import annotations
 
