@@ -23,7 +23,7 @@ from phalanx.backends.local import runner
 from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
 from phalanx.ends import Cause
 from phalanx.errors import CallError, SystemFault
-from phalanx.home import attempts
+from phalanx.home import array_folder, attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
@@ -67,6 +67,7 @@ class Scheduler(Ledger):
         self.groups = GroupPass(self)
         home.reserve_disk()
         home.tidy()
+        array_folder.tidy(home.arrays, self.is_over)
 
     def close(self) -> None:
         """Close all connections and threads of its engines."""
@@ -103,6 +104,7 @@ class Scheduler(Ledger):
         for run in filterfalse(self.groups.is_packed, queued):
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
+        self.executors.finish_pass(self.groups.limits, [run for run in self.started if run.id in self.watched])
         self._apply_refusals()
         return unfinished
 
@@ -205,7 +207,8 @@ class Scheduler(Ledger):
             if isinstance(executor, EngineExecutor):
                 given = self.home.environment(run.id)
                 given |= executor.token_for(self.home.path, run)
-                executor.order(StartRequest(attempt_folder, working, given))
+                is_in_array = run.group is None or self.groups.makes_arrays(run.group)
+                executor.order(StartRequest(attempt_folder, working, given, run.group, not is_in_array))
             else:
                 self._start_here(run, attempt_folder, working)
         except ForkServerLost as fault:
