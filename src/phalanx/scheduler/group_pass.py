@@ -58,9 +58,11 @@ class GroupPass:
             from phalanx.scheduler.groups import RunningGroups
 
             self.groups = RunningGroups(self.ledger, self._kind_of)
+        blocked = self.ledger.store.blocked() if self.found else ()
         for group in self.found:
             assert self.groups is not None
-            guarded(self.groups.reconcile, group, None)
+            if group.id not in blocked or self.ledger.home.run(group.id).stop_reason() is not None:
+                guarded(self.groups.reconcile, group, None)
         return len(self.found)
 
     def close(self) -> None:

@@ -3,7 +3,8 @@
 Commas mean "and". A field's colon is followed by a value, `a|b` (either), `<0.1` (`<=`, `>`, `>=`, `=`), `a..b` (times)
 or `%part%` (search, ignoring case); `~` before any of these negates it. Double quotes make their content literal, with
 `""` for one quote. `metric.NAME` is the last value of a metric, `min.NAME` and `max.NAME` its smallest and largest
-finite ones. Times are UTC and cover the whole unit: `2026-01-01` the day, `2026-01-01 10:30` the minute.
+finite ones. `blocked:true` are the runs that wait for other runs. Times are UTC and cover the whole unit: `2026-01-01`
+the day, `2026-01-01 10:30` the minute.
 
 Reads runs, tags, labels, params and summaries. SQL is built only from constants of this file; user input is passed as
 parameters.
@@ -32,7 +33,7 @@ TIMES = ("created_at", "updated_at", "started_at", "finished_at")
 NUMBERS = ("attempt", "priority")
 METRICS = {"metric": "value", "metrics": "value", "min": "min", "max": "max"}  # what of a metric: see its summary
 PARAMS = ("params", "declarations")
-FIELDS = (*TEXTS, "tags", "parent", *TIMES, *NUMBERS, "params.NAME", "metric.NAME", "min.NAME", "max.NAME")
+FIELDS = (*TEXTS, "tags", "parent", "blocked", *TIMES, *NUMBERS, "params.NAME", "metric.NAME", "min.NAME", "max.NAME")
 ALWAYS_SET = ("id", "status", "project", "kind", "backend", "user", "created_at", "updated_at", *NUMBERS)
 
 LONGEST = 10_000
@@ -111,7 +112,7 @@ def order(sort: str) -> SortKey:
         kind, column, of = _field(piece)
     except _Wrong as wrong:
         raise CallError(f"cannot sort by `{_short(name)}`: {wrong.message}") from None
-    if kind in ("tags", "parent"):
+    if kind in ("tags", "parent", "blocked"):
         raise CallError(f"cannot sort by `{kind}`")
     nothing, tie = Clause(""), ", runs.created_at DESC, runs.key DESC"
     if kind == "metric":
@@ -161,6 +162,7 @@ def _field(piece: _Piece) -> tuple[str, str, str]:
         ("number", NUMBERS),
         ("tags", ("tags",)),
         ("parent", ("parent",)),
+        ("blocked", ("blocked",)),
     ):
         if name in names:
             return kind, f'runs."{name}"', ""
@@ -172,7 +174,7 @@ def _field(piece: _Piece) -> tuple[str, str, str]:
 def _did_you_mean(head: str, rest: str) -> str:
     from difflib import get_close_matches
 
-    known = (*METRICS, *PARAMS) if rest else (*TEXTS, *TIMES, *NUMBERS, "tags", "parent")
+    known = (*METRICS, *PARAMS) if rest else (*TEXTS, *TIMES, *NUMBERS, "tags", "parent", "blocked")
     near = get_close_matches(head[:80].casefold(), known, n=1)
     return f"; did you mean `{near[0]}{rest}`?" if near else "."
 
@@ -229,6 +231,13 @@ def _tag(_: str, piece: _Piece, lower: str) -> Clause:
 def _parent(_: str, piece: _Piece, lower: str) -> Clause:
     found = _text("text", piece, lower)
     return Clause(f"runs.key IN (SELECT run_key FROM labels WHERE name = ? AND {found.sql})", (PARENT, *found.args))
+
+
+def _blocked(_: str, piece: _Piece, __: str) -> Clause:
+    if piece.text not in ("true", "false"):
+        raise _Wrong(piece, "expected `true` or `false`")
+    way = "IN" if piece.text == "true" else "NOT IN"
+    return Clause(f"runs.key {way} (SELECT run_key FROM dependencies)")
 
 
 def number(text: str) -> float | None:
@@ -317,5 +326,6 @@ _CONDITIONS: dict[str, Callable[[str, _Piece, str], Clause]] = {
     "number": _number,
     "tags": _tag,
     "parent": _parent,
+    "blocked": _blocked,
     "param": _param,
 }

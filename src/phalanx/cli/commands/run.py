@@ -36,6 +36,12 @@ MOST_RUNS = 10_000  # of one call
 @cluster_options
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher priorities leave the queue first.")
 @click.option("--timeout", metavar="TIME", help='Stop the run after this time: seconds, or "90m", "1d12h".')
+@click.option(
+    "--after",
+    multiple=True,
+    metavar="RUN[:END]",
+    help="Start when RUN has ended: succeeded (default), failed or done. Repeat it to wait for several runs.",
+)
 @click.option("--strict", is_flag=True, help="Fail if the run requests more than this machine has.")
 @click.option("--unchecked", is_flag=True, help="Submit even if the site profile or sbatch predicts a rejection.")
 @click.option(
@@ -69,6 +75,7 @@ def command(
     backend: str | None,
     priority: int,
     timeout: str | None,
+    after: tuple[str, ...],
     strict: bool,
     unchecked: bool,
     snapshot: bool,
@@ -93,6 +100,9 @@ def command(
     an error, or one of the runs is refused, none is queued. A server checks each run as it is queued, and queues the
     others.
 
+    `--after RUN` (a name or an id) queues the run until RUN has succeeded. If RUN ends in another way, this run ends as
+    `upstream_failed` without starting; `phalanx resume` queues it again.
+
     With PHALANX_SERVER set, or after `phalanx login`, the server runs the file. The current folder is uploaded,
     except files matched by .polyaxonignore and .gitignore.
     """
@@ -114,6 +124,7 @@ def command(
             project=project,
             priority=priority,
             timeout_s=_seconds(timeout),
+            after=after,
             on=backend,
             cluster=cluster,
             is_strict=strict,
