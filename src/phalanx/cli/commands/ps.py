@@ -63,7 +63,8 @@ def command(
 
     A query is a comma-separated list of conditions that must all hold: `status:running|failed`, `name:%cifar%`,
     `params.lr:<0.1`, `metric.loss:<=0.5` (its last value), `min.loss:<0.1` (its smallest one; `max.` likewise),
-    `created_at:2026-01-01..2026-02-01`, `tags:a`, `parent:ID` (the children of a run), `status:~failed` (not failed).
+    `created_at:2026-01-01..2026-02-01`, `tags:a`, `parent:ID` (the children of a run), `blocked:true`
+    (waiting for other runs), `status:~failed` (not failed).
     """
     from phalanx.store.rows import run_row
 
