@@ -21,6 +21,7 @@ SECTIONS = {
         "logs": "Print or follow the logs of a run's replicas.",
         "events": "Show the event history of a run.",
         "top": "Watch active runs and their resource usage.",
+        "wait": "Wait until runs have ended.",
         "stop": "Stop runs.",
         "statuses": "Show the status history of a run.",
         "restart": "Submit a run again, as a new run.",

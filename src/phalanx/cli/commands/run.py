@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from phalanx.cli.options import cluster_options, file_options, json_option, parse_params, read_files
+from phalanx.cli.options import cluster_options, file_options, json_option, parse_params, read_files, seconds_of
 from phalanx.cli.render.output import print_json
 from phalanx.cli.workspace.base import open_workspace
 from phalanx.errors import CallError, SpecError, SpecErrors
@@ -123,7 +123,7 @@ def command(
             tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
             project=project,
             priority=priority,
-            timeout_s=_seconds(timeout),
+            timeout_s=seconds_of("--timeout", timeout),
             after=after,
             on=backend,
             cluster=cluster,
@@ -223,12 +223,3 @@ class _Faults:
         if self.calls:
             count = f"{wanted - queued} of {wanted} runs were not queued" if queued else "nothing was queued"
             raise CallError(f"{count}: {'; '.join(self.calls)}")
-
-
-def _seconds(timeout: str | None) -> float | None:
-    from phalanx.spec.quantities import seconds
-
-    found = seconds(timeout) if timeout is not None else None
-    if timeout is not None and found is None:
-        raise CallError(f'--timeout {timeout!r}: expected seconds, or a duration such as "90m" or "1d12h"')
-    return found
