@@ -87,11 +87,11 @@ class CommandGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        from phalanx.spec.suggestions import did_you_mean
-
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as fault:
+            from phalanx.spec.suggestions import did_you_mean
+
             hint = did_you_mean(args[0], VERBS) if args else None
             if not hint:
                 raise

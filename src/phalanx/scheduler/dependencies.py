@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import Any
 
 from phalanx.home.dependencies import Dependency, RequiredEnd, read_dependencies, waiting_words
-from phalanx.scheduler.group_pass import GROUP
 from phalanx.scheduler.ledger import Ledger
+from phalanx.scheduler.unfinished import GROUP
 from phalanx.store import Run
 from phalanx.store.dependencies import OpenDependency
 from phalanx.store.statuses import Status

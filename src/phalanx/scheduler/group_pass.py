@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.home.group_folder import GroupFolder, allocation_id
 from phalanx.scheduler.ledger import Ledger
+from phalanx.scheduler.unfinished import UNFINISHED_GROUPS
 from phalanx.store import Run
 
 if TYPE_CHECKING:
     from phalanx.scheduler.groups import ActiveGroup, RunningGroups
-
-GROUP = "group"  # the kind of its row, beside the rows of its runs
-UNFINISHED = f"kind:{GROUP}, status:created|resuming|warning|running"
-AT_WORK = f"kind:{GROUP}, status:created|resuming|running"  # not paused
 
 
 class GroupPass:
@@ -30,7 +27,7 @@ class GroupPass:
 
     def look(self) -> None:
         """Read which groups there are. Called first in a pass."""
-        self.found = self.ledger.store.runs(UNFINISHED, sort="created_at", limit=None)
+        self.found = self.ledger.store.runs(UNFINISHED_GROUPS, sort="created_at", limit=None)
         self.packed = {group.id: self._is_packed(group.id) for group in self.found}
 
     def _is_packed(self, group_id: str) -> bool:

@@ -31,26 +31,18 @@ from phalanx.scheduler import active_runs, dependencies, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executors
-from phalanx.scheduler.group_pass import AT_WORK, GROUP, GroupPass
+from phalanx.scheduler.group_pass import GroupPass
 from phalanx.scheduler.ledger import Clock, Ledger, RunUnreadable
 from phalanx.scheduler.retry import Action
 from phalanx.scheduler.submissions import StartRequest
+from phalanx.scheduler.unfinished import GROUP, IS_RUN, QUEUED, STARTED, UNFINISHED
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
-QUEUED = "status:created|resuming|warning, blocked:false"
-STARTED = "status:building|scheduled|starting|running|unknown"
-IS_RUN = f"kind:~{GROUP}"  # a group is a row of its own beside its runs
-UNFINISHED = f"status:created|resuming|warning|{STARTED.partition(':')[2]}"
 Answer = TypeVar("Answer")
-
-
-def has_work(store: Store) -> bool:
-    """Whether a scheduler has anything to wait for: not runs that are only tracked, nor groups that are paused."""
-    return bool(store.count(f"{UNFINISHED}, {IS_RUN}, backend:~{OUTSIDE}") or store.count(AT_WORK))
 
 
 class Scheduler(Ledger):

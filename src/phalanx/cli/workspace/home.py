@@ -27,7 +27,6 @@ from phalanx.home.lease import Lease
 from phalanx.home.tracked_events import read_events
 from phalanx.insight.wait_reasons import waits_for
 from phalanx.logs.merge import merged
-from phalanx.scheduler.resumes import apply_requests
 from phalanx.scheduler.runner import TURN_S, SchedulerRunner, schedule_once, start_background
 from phalanx.store.model_index import ModelIndex
 
@@ -294,6 +293,7 @@ class HomeRunActions:
 
     def resume(self, run: Run) -> Run:
         """Start the next attempt of a finished run. Raises CallError."""
+        from phalanx.scheduler.resumes import apply_requests
         from phalanx.submission.resume import request_resume
 
         request_resume(self.home, run, dict(os.environ))
