@@ -5,7 +5,7 @@ from __future__ import annotations
 from phalanx.store.migrations.revision import Revision
 
 REVISION = Revision(
-    "0004",
+    "0005",
     """
 CREATE TABLE dependencies (
     run_key BIGINT NOT NULL REFERENCES runs (key) ON DELETE CASCADE,
