@@ -20,6 +20,7 @@ from phalanx.artifacts.downloads import restore
 from phalanx.backends.agent_zip import carry, pack
 from phalanx.backends.contract import Job
 from phalanx.errors import CallError
+from phalanx.home.dependencies import encode
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import add_to_store
 from phalanx.placeholders import is_safe
@@ -135,6 +136,8 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
     made from instead of a plan."""
     submission = prepared.submission
     files = {run_paths.SPEC: to_yaml(modern_document(submission.spec)).encode()}
+    if submission.waits_for:
+        files[run_paths.AFTER] = encode(submission.waits_for)
     if submission.spec.kind is Kind.GROUP:
         settings: dict[str, Any] = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
         if prepared.trial_jobs is not None:
