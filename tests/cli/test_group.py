@@ -141,7 +141,7 @@ def test_ctrl_c_stops_the_group_and_its_trials(place: Place) -> None:
 def test_a_group_whose_first_trials_fail_says_so_and_exits(place: Place) -> None:
     answer = place.call("run", "-f", group_file(place, "exit 5"))
     assert answer.code == 1
-    assert "failed alike: master-0: exit code 5" in answer.err or "all 3 trials failed" in answer.err
+    assert "failed with the same error: master-0: exit code 5" in answer.err or "all 3 trials failed" in answer.err
 
 
 def test_plan_shows_the_rungs_and_the_number_of_runs(place: Place) -> None:
@@ -211,7 +211,7 @@ def test_a_plan_tells_the_hours_by_earlier_runs_or_by_the_limit(
 def test_a_run_is_no_group(place: Place) -> None:
     run = place.ran("true")
     answer = place.call("group", "pause", run)
-    assert (answer.code, answer.err) == (2, f"error: run {run} is no group, but a run of kind experiment\n")
+    assert (answer.code, answer.err) == (2, f"error: run {run} is not a group: its kind is experiment\n")
 
 
 @pytest.mark.parametrize(

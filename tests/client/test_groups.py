@@ -52,7 +52,7 @@ def test_a_server_and_its_home_show_the_same_trials(site: Site, client: Client, 
         local = home.group("search")
         assert list(map(repr, local.trials())) == list(map(repr, remote.trials()))
         assert local.summary["best"] == remote.summary["best"]
-        with pytest.raises(CallError, match="is no group"):
+        with pytest.raises(CallError, match="is not a group"):
             home.group(best.run)
     frame = remote.frame()
     assert list(frame["value"][:2]) == [3.5, 1.5]

@@ -421,9 +421,9 @@ class TestNames:
          "a\u202eb", "a\u200bb", "\udce9", "a\tb", "\x1b[31m"],
     )  # fmt: skip
     def test_bad_ones_are_refused_with_a_proposal(self, registry: Registry, name: str) -> None:
-        with pytest.raises(CallError, match="would do") as raised:
+        with pytest.raises(CallError, match="try `") as raised:
             registry.register(name, "r1", "outputs/best.pt")
-        proposal = str(raised.value).rpartition(": `")[2].removesuffix("` would do")
+        proposal = str(raised.value).rpartition(": try `")[2].removesuffix("`")
         assert check_name(proposal) == proposal
         assert registry.index.events() == []
 

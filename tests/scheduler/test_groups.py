@@ -203,7 +203,7 @@ def test_the_program_of_a_trial_that_fails_counts(works: Works) -> None:
 def test_first_trials_that_fail_alike_pause_the_group_and_resuming_it_goes_on(works: Works) -> None:
     group = begin(works, "[ -e fixed ]", {"matrix": {"x": {"values": [1, 2, 3, 4, 5]}}})
     works.until(group, "warning")
-    assert works.run(group).reason == "paused: the first 3 trials failed alike: master-0: exit code 1"
+    assert works.run(group).reason == "paused: the first 3 trials failed with the same error: master-0: exit code 1"
     (works.folder / "fixed").touch()
     request_resume(works.home, works.run(group), os.environ)
     assert works.settle(group).status == "succeeded"

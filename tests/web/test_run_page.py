@@ -49,7 +49,7 @@ def test_a_distributed_run_is_watched_from_the_queue_to_its_failure_and_the_line
     expect(state).to_contain_text("running", timeout=LONG_MS)
     expect(replicas(page)).to_contain_text("3 replicas")
     expect(replicas(page)).to_contain_text("all running")
-    expect(replicas(page)).to_contain_text("front at step")
+    expect(replicas(page)).to_contain_text("latest step")
     (served.folder / "fail").touch()
     expect(state).to_contain_text("failed", timeout=LONG_MS)
     expect(replicas(page)).to_contain_text("1 failed")

@@ -318,7 +318,7 @@ def _advice(plan: StoredPlan, name: str, end: End, why: str) -> str:
         if found:
             return advice.format(*found.groups(), name=name)
     if end.signal == 9:
-        return "it was killed by a user, or by the kernel for its memory (see `dmesg`)"
+        return "killed by a user or by the kernel's out-of-memory killer (see `dmesg`)"
     if end.signal in (4, 6, 7, 8, 11):
         return f"it crashed in native code: `phalanx logs --replica {name}` shows its stack"
     return ""

@@ -16,7 +16,7 @@ def check_name(name: str, what: str = "a model's name") -> str:
     name = unicodedata.normalize("NFC", name)
     fault = _fault(name)
     if fault:
-        raise CallError(f"{what} {fault}: `{fitting_name(name)}` would do")
+        raise CallError(f"{what} {fault}: try `{fitting_name(name)}`")
     return name
 
 

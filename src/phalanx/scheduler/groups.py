@@ -303,7 +303,7 @@ class ActiveGroup:
         causes = {_NUMBERS.sub("#", trial.cause) for trial in history.trials if trial.state == FAILED}
         if len(causes) == 1:
             cause = next(trial.cause for trial in history.trials if trial.state == FAILED)
-            why = f"the first {failed} trials failed alike: {cause}"
+            why = f"the first {failed} trials failed with the same error: {cause}"
             self._record(iter([{"what": PAUSED, "why": why, "trials": failed}]))
 
     # what is decided ---------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ def earlier_trials(
     for name in names:
         other = store.find(name)
         if other.kind != group.kind:
-            raise CallError(f"`warm_start`: run {other.id} is no group")
+            raise CallError(f"`warm_start`: run {other.id} is not a group")
         state = read_state(home, other, store.facts(other.id).get("search") or {})
         for trial in state.history.trials:
             if trial.state != REPORTED or not fits(dimensions, trial.params):

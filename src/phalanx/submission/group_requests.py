@@ -99,7 +99,7 @@ class GroupRequests:
 def require_group(run: Run) -> None:
     """Raises CallError for a run that is no group."""
     if run.kind != Kind.GROUP:
-        raise CallError(f"run {run.id} is no group, but a run of kind {run.kind}")
+        raise CallError(f"run {run.id} is not a group: its kind is {run.kind}")
 
 
 def _whole(name: str, found: Any, most: int) -> int:

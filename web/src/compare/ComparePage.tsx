@@ -99,12 +99,12 @@ function ComparedRuns({ choices, onChange }: Props) {
       {error && <ErrorMessage error={error} retry={reload} />}
       {!isQuery && runs.length > 0 && runs.length < choices.runs.length && (
         <p className="soft">
-          {plural(choices.runs.length - runs.length, "run")} not found: deleted, or in a project you have no access to.
+          {plural(choices.runs.length - runs.length, "run")} not found: deleted, or in a project you cannot access.
         </p>
       )}
       {runs.length === 0 ? (
         <p className="soft compare-none">
-          {isQuery ? "No matching runs." : "No runs found: deleted, or in a project you have no access to."}
+          {isQuery ? "No matching runs." : "No runs found: deleted, or in a project you cannot access."}
         </p>
       ) : (
         <ComparisonBody

@@ -73,8 +73,8 @@ function DifferencesView({ shown, comparison, choices, onChange }: ViewProps) {
         <input
           className="field"
           type="search"
-          placeholder="Find row…"
-          aria-label="Find row"
+          placeholder="Filter rows"
+          aria-label="Filter rows"
           value={choices.find}
           onChange={(event) => onChange({ find: event.target.value })}
         />

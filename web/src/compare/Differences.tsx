@@ -1,6 +1,7 @@
 /** The table of differences: a column per run, rows for metrics, params, spec and code. */
 
 import "./Differences.css";
+import { Swatch } from "../charts";
 import { number } from "../format";
 import { Link } from "../router";
 import type { Comparison, RunRow } from "../types";
@@ -15,7 +16,6 @@ import {
   TITLES,
 } from "./differences";
 import { valueText } from "./fields";
-import { Swatch } from "./Legend";
 import type { Entry } from "./lines";
 import type { Choices } from "./urlState";
 
@@ -121,7 +121,7 @@ function SectionRows({ section, base, runs, choices, onChange }: SectionProps) {
     <tbody>
       <tr className="differences-title">
         <th scope="rowgroup">{TITLES[group] ?? group}</th>
-        <td colSpan={runs.length}>{hidden > 0 && <span className="soft">{hidden} more without differences</span>}</td>
+        <td colSpan={runs.length}>{hidden > 0 && <span className="soft">{hidden} without differences</span>}</td>
       </tr>
       {rows.map((row) => (
         <Row key={row.name} row={row} runs={runs} base={base} choices={choices} onChange={onChange} />

@@ -106,7 +106,7 @@ function Overlay({ name, found, entries, options, choices, onZoom, isLoading }: 
     const why = isLoading
       ? "Loading…"
       : choices.x === "epoch"
-        ? "These runs logged no epochs."
+        ? "These runs did not log a metric `epoch`."
         : on === 0
           ? "All runs are hidden."
           : "No visible run logged this metric.";

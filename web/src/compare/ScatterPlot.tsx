@@ -167,7 +167,7 @@ export function ScatterPlot({ runs, shown, labels, choices, highlighted, onHighl
         {highlightedMark
           ? describeRun(highlightedMark.run, [across, up, colour], labels)
           : "Hover over a mark or Tab to it to see its run. Enter opens it."}
-        {missing > 0 && ` ${plural(missing, "run")} without one of the two values not shown.`}
+        {missing > 0 && ` ${plural(missing, "run")} without one of the two values are not shown.`}
       </p>
     </div>
   );

@@ -138,7 +138,7 @@ function Surface({ data, x, y }: { data: PlotData; x: Dimension; y: Dimension })
             <rect key={fill} x={index * 11} width="11.5" height="10" fill={fill} />
           ))}
         </svg>
-        best, by rank
+        best (by rank)
       </p>
     </>
   );

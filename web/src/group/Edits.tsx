@@ -18,7 +18,7 @@ export function Edits({ group, reload }: Props): ReactNode {
     setBusy(true);
     try {
       const answer = await post<{ taken: boolean }>(`${apiPath`/groups/${group.id}`}/${verb}`, body);
-      notify(answer.taken ? done : "Requested. The scheduler has not taken it yet.");
+      notify(answer.taken ? done : "Requested. Waiting for the scheduler to apply it.");
       setAsked(null);
     } catch (error) {
       notifyError(error);
@@ -35,7 +35,7 @@ export function Edits({ group, reload }: Props): ReactNode {
               type="button"
               className="button small"
               disabled={isBusy}
-              onClick={() => void change("pause", {}, "Paused: no new trials start.")}
+              onClick={() => void change("pause", {}, "Paused. No new trials will start.")}
             >
               Pause
             </button>
@@ -71,13 +71,13 @@ export function Edits({ group, reload }: Props): ReactNode {
       )}
       {asked === "finish" && (
         <Confirm
-          title="Start no more trials?"
+          title="Stop starting new trials?"
           verb="Finish"
           busy={isBusy}
-          onYes={() => void change("finish", {}, "No new trials start.")}
+          onYes={() => void change("finish", {}, "No new trials will start.")}
           onNo={() => setAsked(null)}
         >
-          The group ends when its running trials have ended.
+          The group finishes when its running trials finish.
         </Confirm>
       )}
     </div>
@@ -92,12 +92,12 @@ function Concurrency({ now, isBusy, change }: { now: number; isBusy: boolean; ch
   const isNew = Number.isInteger(n) && n >= 1 && n !== now;
   const submit = (event: FormEvent): void => {
     event.preventDefault();
-    if (isNew) void change("concurrency", { n }, `${n} at a time.`);
+    if (isNew) void change("concurrency", { n }, `Concurrency set to ${n}.`);
   };
   return (
     <form className="row" onSubmit={submit}>
       <label className="row">
-        <span className="soft">At a time</span>
+        <span className="soft">Concurrency</span>
         <input
           className="field small-field group-count"
           type="number"
@@ -123,14 +123,14 @@ function ExtendDialog({ group, isBusy, change, close }: DialogProps): ReactNode 
   const n = Number(text);
   return (
     <Dialog
-      title="Number of trials in total"
+      title="Total number of trials"
       onClose={close}
       foot={
         <button
           type="button"
           className="button main"
           disabled={isBusy || !Number.isInteger(n) || n < 1}
-          onClick={() => void change("extend", { n }, `${n} trials in total.`)}
+          onClick={() => void change("extend", { n }, `Total number of trials set to ${n}.`)}
         >
           Set
         </button>
@@ -141,7 +141,8 @@ function ExtendDialog({ group, isBusy, change, close }: DialogProps): ReactNode 
         <input className="field" type="number" min={1} value={text} onChange={(event) => setText(event.target.value)} />
       </label>
       <p className="soft group-hint">
-        Without points that users added.{isDone(group.status) && " The group goes on if this is more than it has."}
+        Not counting points added by users.
+        {isDone(group.status) && " The group continues if this is more than it already ran."}
       </p>
     </Dialog>
   );
@@ -174,7 +175,9 @@ function PointDialog({ group, isBusy, change, close }: DialogProps): ReactNode {
         </button>
       }
     >
-      <p className="soft group-hint">It is tried in addition to the search. What you leave out is drawn at random.</p>
+      <p className="soft group-hint">
+        The point runs in addition to the search. Params left empty are sampled at random.
+      </p>
       <div className="group-fields">
         {dimensions.map((dimension) => (
           <PointField
@@ -200,7 +203,7 @@ function PointField({ dimension, text, onText }: FieldProps): ReactNode {
       <label htmlFor={id}>{name}</label>
       {values ? (
         <select id={id} className="field" value={text} onChange={(event) => onText(event.target.value)}>
-          <option value="">at random</option>
+          <option value="">random</option>
           {values.map((value) => (
             <option key={JSON.stringify(value)} value={JSON.stringify(value)}>
               {short(value)}

@@ -102,7 +102,7 @@ function Progress({ group, isLive, rows }: { group: GroupDetails; isLive: boolea
     ...(["failed", "invalid", "stopped"] as const).map(
       (state) => group.trials[state] && `${group.trials[state]} ${state}`,
     ),
-    `${group.algorithm}, ${group.concurrency} at a time`,
+    `${group.algorithm}, concurrency ${group.concurrency}`,
   ].filter(Boolean);
   const begun = seconds(group.started_at);
   const share = group.total ? Math.min(1, ended / group.total) : 0;
@@ -169,14 +169,15 @@ function Search({ group, rows, isLive }: { group: GroupDetails; rows: TrialRow[]
     return (
       <Part title="Values">
         <p className="card-empty">
-          This group compares no metric: write <code>hptuning.metric</code> in its file. The tab Trials lists what ran.
+          This group has no metric to compare. Set <code>hptuning.metric</code> in the polyaxonfile. The Trials tab
+          lists all trials.
         </p>
       </Part>
     );
   }
   if (data.points.length === 0) return <p className="card-empty group-part">No trials yet.</p>;
   const axis = (
-    <fieldset className="segments" aria-label="Scale of the values">
+    <fieldset className="segments" aria-label="Value scale">
       {["linear", "log"].map((one) => (
         <button key={one} type="button" aria-pressed={data.scale.kind === one} onClick={() => setKind(one)}>
           {one}
@@ -221,14 +222,11 @@ function Plots({ data, order }: { data: PlotData; order: string[] }): ReactNode 
       <Part title="Parallel axes">
         <LazyMount height={370}>{() => <ParallelAxes data={data} />}</LazyMount>
       </Part>
-      <Part
-        title="Slices"
-        note={<span className="faint">{data.metric} against each param; later trials are violet</span>}
-      >
+      <Part title="Slices" note={<span className="faint">{data.metric} by param; later trials are violet</span>}>
         <Slices data={data} />
       </Part>
       {data.dimensions.length > 1 && (
-        <Part title="Contour" note={<span className="faint">{data.metric} over two params</span>}>
+        <Part title="Contour" note={<span className="faint">{data.metric} by two params</span>}>
           <LazyMount height={450}>{() => <Contour data={data} order={order} />}</LazyMount>
         </Part>
       )}

@@ -60,7 +60,7 @@ export function HistoryPlot({ data }: { data: PlotData }): ReactNode {
     <>
       <Plot label={label} height={HEIGHT} draw={draw} describe={data.describe} />
       <ul className="plot-key">
-        <li className="is-series">{data.metric} of a trial</li>
+        <li className="is-series">{data.metric}</li>
         <li className="is-best">best so far</li>
         <li className="is-bad">failed or invalid</li>
         <li className="is-warn">not a number</li>

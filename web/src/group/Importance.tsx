@@ -7,7 +7,7 @@ import type { ParamImportance } from "../types";
 const FEW = 5; // of the best trials: below this, shares are a hint only
 
 export function Importance({ found, resource }: { found: ParamImportance; resource: string }): ReactNode {
-  if (found.params.length === 0) return <p className="card-empty">Too few trials differ in their values so far.</p>;
+  if (found.params.length === 0) return <p className="card-empty">Not enough trials with different values yet.</p>;
   const top = found.params[0]?.share || 1;
   return (
     <>
@@ -25,9 +25,9 @@ export function Importance({ found, resource }: { found: ParamImportance; resour
         ))}
       </ul>
       <p className="group-note">
-        What sets the best {found.best} of {plural(found.trials, "trial")} apart
+        Share of each param in what separates the best {found.best} of {plural(found.trials, "trial")} from the rest
         {found.resource !== null && `, all with ${resource} ${number(found.resource)}`} (PED-ANOVA).
-        {found.best < FEW && " So few trials are a hint only."}
+        {found.best < FEW && " With so few trials, this is only a hint."}
       </p>
     </>
   );

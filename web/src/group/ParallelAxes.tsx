@@ -107,9 +107,9 @@ export function ParallelAxes({ data }: { data: PlotData }): ReactNode {
       />
       <p className="group-note">
         {shown.length < data.measured.length &&
-          `${count(shown.length)} of ${count(data.measured.length)} trials: the best, and every few of the others. `}
-        {hidden > 0 && `The first ${MOST_AXES} params. `}
-        Good trials are bright and drawn on top.
+          `Showing ${count(shown.length)} of ${count(data.measured.length)} trials: the best ones and a sample of the rest. `}
+        {hidden > 0 && `Showing the first ${MOST_AXES} params. `}
+        Better trials are brighter and drawn on top.
       </p>
     </>
   );

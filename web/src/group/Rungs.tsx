@@ -36,7 +36,7 @@ function Step({ rung, most, resource, isTop }: StepProps): ReactNode {
   const parts = [
     plural(rung.trials, "trial"),
     running > 0 && `${running} running`,
-    !isTop && `${rung.promoted} went on`,
+    !isTop && `${rung.promoted} promoted`,
     best !== null && `best ${number(best)}`,
   ].filter(Boolean);
   return (

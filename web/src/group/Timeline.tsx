@@ -24,7 +24,7 @@ export function Timeline({ rows, group, isLive }: Props): ReactNode {
     <>
       <p className="group-note">
         {plural(slots.slots.length, "slot")} for {durationText(slots.last - slots.first)}: running{" "}
-        {percent(slots.running)}, waiting for the start {percent(slots.waiting)}, idle {percent(slots.idle)}.
+        {percent(slots.running)}, waiting to start {percent(slots.waiting)}, idle {percent(slots.idle)}.
       </p>
       <SlotPlot slots={slots} rungs={Math.max(...rows.map((row) => row.rung), 0) + 1} />
     </>
@@ -116,7 +116,7 @@ function SlotPlot({ slots, rungs }: { slots: Slots; rungs: number }): ReactNode 
         ) : (
           <li className="is-rung-0">running</li>
         )}
-        <li className="is-line">waits for its start</li>
+        <li className="is-line">waiting to start</li>
         <li className="is-bad">failed</li>
         <li className="is-idle">idle</li>
       </ul>

@@ -66,7 +66,7 @@ export function TrialsTable({
         <fieldset className="segments" aria-label="Order">
           {["value", "trial"].map((one) => (
             <button key={one} type="button" aria-pressed={sort === one} onClick={() => setParams({ sort: one })}>
-              {one === "value" ? "best first" : "in order"}
+              {one === "value" ? "best first" : "by number"}
             </button>
           ))}
         </fieldset>
@@ -94,7 +94,7 @@ export function TrialsTable({
                 ...(hasRungs(group) ? [resourceName(group) || "Rung"] : []),
                 ...names,
                 "Duration",
-                "Why it ended",
+                "Reason",
               ].map((title) => (
                 <span key={title} role="columnheader" className="cut" title={title}>
                   {title}

@@ -192,8 +192,8 @@ function blurred(rows: Float64Array[], width: number): Float64Array[] {
 /** Why a trial ended as it did. */
 export function endText(row: TrialRow, topRungs: Map<number, number>): string {
   if (row.why) return row.why;
-  if (row.state === "running") return row.attempts.at(-1)?.started_at ? "" : "waits for its start";
-  if (typeof row.value === "string") return "its value is not a number";
+  if (row.state === "running") return row.attempts.at(-1)?.started_at ? "" : "waiting to start";
+  if (typeof row.value === "string") return "value is not a number";
   const top = topRungs.get(row.bracket) ?? 0;
   if (row.state === "reported" && row.rung < top) return `ended at rung ${row.rung} of ${top}`;
   return row.state;

@@ -5,7 +5,7 @@ import { FIELDS } from "../runs/querySuggestions";
 const EXAMPLES: readonly [q: string, about: string][] = [
   ["status:running|starting", "any of these"],
   ["metric.loss:<0.1", "the last value of a metric"],
-  ["min.loss:<0.05", "its smallest value; max. for the largest"],
+  ["min.loss:<0.05", "the smallest value of a metric; max. for the largest"],
   ["params.lr:>=0.01, params.optimizer:adam", "a comma means “and”"],
   ["name:%resnet%", "contains, ignoring case"],
   ["tags:~debug", "not"],

@@ -11,7 +11,7 @@ export function Candidates({ found, hasRun }: { found: ModelCandidate[]; hasRun?
   return (
     <section className="card models-list models-candidates" aria-label="Candidates">
       <h2>Candidates</h2>
-      <p className="soft">Files that look like models and are not registered.</p>
+      <p className="soft">Files that look like models but are not registered.</p>
       <table className="plain-table">
         <tbody>
           {found.map((one) => (
@@ -27,7 +27,7 @@ export function Candidates({ found, hasRun }: { found: ModelCandidate[]; hasRun?
                 {ago(one.at)}
               </td>
               <td className="right">
-                <CopyButton text={registerCommand(one)} label="Copy the command that registers it" />
+                <CopyButton text={registerCommand(one)} label="Copy the register command" />
               </td>
             </tr>
           ))}

@@ -106,7 +106,7 @@ function Version({ version }: { version: VersionRow }): ReactNode {
         </dl>
       )}
       <dl className="facts">
-        <dt>From</dt>
+        <dt>Source</dt>
         <dd>
           {version.run_id ? <Link to={`/runs/${version.run_id}`}>run {version.run_id}</Link> : version.source || "–"}
         </dd>
@@ -219,15 +219,15 @@ function eventText({ kind, version, data }: ModelEventRow): string {
     case "register":
       return `registered ${which}`;
     case "settle":
-      return `finalized ${which}`;
+      return `stored the files of ${which}`;
     case "alias":
       return `set alias “${alias}” to ${which}`;
     case "unalias":
       return `removed alias “${alias}”`;
     case "describe":
-      return `described ${which}`;
+      return `edited the description of ${which}`;
     case "label":
-      return `labelled ${which}`;
+      return `edited the labels of ${which}`;
     case "delete":
       return `deleted ${which}`;
     default:

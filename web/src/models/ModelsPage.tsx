@@ -57,7 +57,7 @@ function Models(): ReactNode {
           title="No models yet"
           command={`python -c 'from phalanx import tracking; tracking.model("model.pt", name="resnet")'`}
         >
-          Training code registers versions with <code>phalanx.tracking</code>. Each version links to its run.
+          Register model versions from training code with <code>phalanx.tracking</code>. Each version links to its run.
         </EmptyState>
       )}
       {data && !isNone && (

@@ -29,13 +29,15 @@ export default function QueuePage(): ReactNode {
       {!queue.data && queue.loading && <Spinner />}
       {queue.data && rows.length === 0 && (
         <EmptyState title="The queue is empty" command="phalanx run -f polyaxonfile.yml">
-          Submitted runs are shown here until they finish.
+          Submitted runs appear here until they finish.
         </EmptyState>
       )}
       {running.length > 0 && <Running rows={running} now={now} />}
       {waiting.length > 0 && <Waiting rows={waiting} now={now} />}
       {queue.data?.schedules === false && waiting.length > 0 && (
-        <p className="soft">Another process schedules the runs of this home. This server only shows them.</p>
+        <p className="soft">
+          No scheduler is running, so waiting runs do not start. Start one with <code>phalanx serve</code>.
+        </p>
       )}
     </div>
   );

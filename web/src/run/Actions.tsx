@@ -1,4 +1,4 @@
-/** The actions on a run: stop, restart, resume, copy, delete. Each asks for confirmation. */
+/** The actions on a run: stop, restart (also with its outputs), resume, delete. Each asks for confirmation. */
 
 import { type ReactNode, useState } from "react";
 import { ApiError, apiPath, del, isDone, post, type RunRow } from "../api";
@@ -20,26 +20,27 @@ const ACTIONS: Record<RunAction["key"], RunAction> = {
     key: "stop",
     label: "Stop",
     icon: "stop",
-    confirmation: "All replicas receive a stop signal. Logs, metrics and outputs are kept.",
+    confirmation:
+      "All replicas receive SIGTERM, and SIGKILL after the grace period. Logs, metrics and outputs are kept.",
     danger: true,
   },
   restart: {
     key: "restart",
     label: "Restart",
     icon: "restart",
-    confirmation: "Starts a new run with the same spec and code. This run is kept.",
+    confirmation: "Starts a new run with the same spec and code and empty outputs. This run is kept.",
   },
   resume: {
     key: "resume",
     label: "Resume",
     icon: "right",
-    confirmation: "Continues this run as a new attempt in the same folder.",
+    confirmation: "Starts a new attempt of this run in the same folder, so that it can continue from its checkpoints.",
   },
   copy: {
     key: "copy",
-    label: "Copy",
+    label: "Restart with outputs",
     icon: "copy",
-    confirmation: "Starts a new run with the same spec and code and a copy of the outputs.",
+    confirmation: "Starts a new run with the same spec and code, from a copy of this run's outputs. This run is kept.",
   },
   delete: {
     key: "delete",
@@ -57,7 +58,9 @@ export function disabledReason(
 ): string {
   if (readOnlyReason) return readOnlyReason;
   const isAgain = act === "restart" || act === "resume" || act === "copy";
-  return isAgain && run.backend === "outside" ? "Phalanx only tracked this run and cannot start it again." : "";
+  return isAgain && run.backend === "outside"
+    ? "This run was tracked but not started by Phalanx, so Phalanx cannot restart it."
+    : "";
 }
 
 export function Actions({ context }: { context: RunContext }): ReactNode {

@@ -3,7 +3,7 @@
 import "./Alerts.css";
 import type { ReactNode } from "react";
 import { apiPath, queryString, useResource } from "../api";
-import { timestamp } from "../format";
+import { plural, timestamp } from "../format";
 import type { RunContext } from "./runContext";
 
 const SHOWN = 5;
@@ -29,7 +29,7 @@ export function Alerts({ context: { run, isLive } }: { context: RunContext }): R
       ))}
       {alerts.length > SHOWN && (
         <p className="faint">
-          {alerts.length - SHOWN} earlier alerts: phalanx events {run.id}
+          {plural(alerts.length - SHOWN, "earlier alert")}: <code>phalanx events {run.id}</code>
         </p>
       )}
     </section>

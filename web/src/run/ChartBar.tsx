@@ -79,7 +79,7 @@ function Smoothing(): ReactNode {
   });
   return (
     <label className="chart-choice">
-      <span>smooth</span>
+      <span>smoothing</span>
       <input
         type="range"
         min="0"

@@ -73,7 +73,7 @@ export function LogBar({ context, query, isFollowing, onFollow }: BarProps): Rea
           <>
             <Choice label="Wrap long lines" isOn={params.get("wrap") !== "0"} name="wrap" close={close} />
             {total > 1 && (
-              <Choice label="Collapse identical lines of ranks" isOn={query.fold} name="fold" close={close} />
+              <Choice label="Collapse identical lines of several ranks" isOn={query.fold} name="fold" close={close} />
             )}
             <Choice label="Show times" isOn={params.get("times") !== "0"} name="times" close={close} />
             {query.replicas.length === 1 && (

@@ -32,7 +32,9 @@ export default function LogsTab({ context }: { context: RunContext }): ReactNode
       {searchText && <LogSearch query={query} searchText={searchText} />}
       {shown && log.error ? <ErrorMessage error={log.error} retry={log.reload} /> : null}
       {shown && shown.leftOut > 0 && (
-        <p className="soft log-note">{plural(shown.leftOut, "more log")} not shown. Select ranks to see them.</p>
+        <p className="soft log-note">
+          Logs of {plural(shown.leftOut, "more replica")} are not shown. Select ranks to see them.
+        </p>
       )}
       {log.error && !shown ? (
         <ErrorMessage error={log.error} retry={log.reload} />
@@ -53,8 +55,8 @@ export default function LogsTab({ context }: { context: RunContext }): ReactNode
           {shown && shown.lines.length === 0 && shown.atEnd && (
             <EmptyState title={context.isLive ? "No output yet" : "No output"}>
               {query.replicas.length
-                ? "These ranks printed nothing in this attempt."
-                : "Lines appear as replicas print them."}
+                ? "The selected ranks wrote nothing in this attempt."
+                : "Lines appear as soon as a replica writes them."}
             </EmptyState>
           )}
           {shown && <LogLines lines={shown.lines} ranks={ranks} searchText={searchText} marked={query.at} />}

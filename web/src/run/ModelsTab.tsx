@@ -28,8 +28,8 @@ export default function ModelsTab({ context }: { context: RunContext }): ReactNo
   if (!models.length && !candidates.length) {
     return (
       <EmptyState title="No models">
-        <code>phalanx.tracking.model("model.pt", "classifier")</code> registers a version with its metrics, code and
-        data.
+        <code>phalanx.tracking.model("model.pt", "classifier")</code> registers a model version with its metrics, code
+        and data.
       </EmptyState>
     );
   }

@@ -53,8 +53,9 @@ function LeftFiles({ fact }: { fact?: FilesFact | null }): ReactNode {
   if (!fact || !left.length) return null;
   return (
     <p className="soft outputs-hint">
-      Left in the working folder: {left.map((group) => `${group.pattern} (${bytes(group.size)})`).join(", ")}. To keep
-      them, write <code>{`outputs: {collect: ${JSON.stringify(fact.collect)}}`}</code> in the file.
+      Not collected from the working directory:{" "}
+      {left.map((group) => `${group.pattern} (${bytes(group.size)})`).join(", ")}. To collect them, add{" "}
+      <code>{`outputs: {collect: ${JSON.stringify(fact.collect)}}`}</code> to the polyaxonfile.
     </p>
   );
 }

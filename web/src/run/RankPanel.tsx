@@ -32,7 +32,7 @@ export function RankPanel({ context, name }: { context: RunContext; name: string
         {one ? (
           <ReplicaState context={context} name={name} />
         ) : (
-          <p className="soft">This attempt has no such replica.</p>
+          <p className="soft">There is no such replica in this attempt.</p>
         )}
         {one && <LogTail context={context} name={name} />}
         {one && <Usage context={context} name={name} />}

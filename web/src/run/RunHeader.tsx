@@ -126,7 +126,7 @@ function Facts({ context: { run, isLive } }: { context: RunContext }): ReactNode
   if (run.original) {
     const to = `/runs/${encodeURIComponent(run.original)}`;
     parts.push([
-      run.cloning === "copy" ? "copy of" : "restart of",
+      run.cloning === "copy" ? "restarted with outputs of" : "restarted from",
       <Link key="o" to={to} className="mono">
         {run.original}
       </Link>,

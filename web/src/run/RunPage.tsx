@@ -75,7 +75,7 @@ function RunNotFound({ id }: { id: string }): ReactNode {
   );
   return (
     <EmptyState title={`Run ${id} not found`} actions={all}>
-      It was deleted, or you have no access to its project.
+      It was deleted, or you do not have access to its project.
     </EmptyState>
   );
 }

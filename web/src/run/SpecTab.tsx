@@ -16,14 +16,14 @@ const PARTS: Part[] = [
     label: "Spec",
     path: "spec",
     language: "yaml",
-    none: "Phalanx tracked this run but did not start it.",
+    none: "This run was tracked but not started by Phalanx.",
   },
   {
     key: "plan",
     label: "Plan",
     path: "plan",
     language: "json",
-    none: "Phalanx tracked this run but did not start it.",
+    none: "This run was tracked but not started by Phalanx.",
   },
   {
     key: "records",
@@ -37,7 +37,7 @@ const PARTS: Part[] = [
     label: "Code changes",
     path: "code-diff",
     language: "diff",
-    none: "The code had no uncommitted changes, or is not in a Git repository.",
+    none: "No uncommitted changes, or the code is not in a Git repository.",
   },
 ];
 

@@ -6,8 +6,8 @@ export type ReplicaMark = "wait" | "run" | "ok" | "bad" | "lost" | "stop";
 
 /** The labels in the legend. */
 export const LAG_LABELS: Record<Lag, string> = {
-  0: "at the front",
-  1: "a little behind",
+  0: "up to date",
+  1: "slightly behind",
   2: "behind",
   3: "far behind",
 };

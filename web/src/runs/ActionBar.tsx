@@ -103,9 +103,9 @@ export function ActionBar({ runs, clear, done }: Props): ReactNode {
 }
 
 const CONSEQUENCES: Record<BulkAction, string> = {
-  stop: "All replicas receive a stop signal and are killed after their grace period.",
-  restart: "Each starts again as a new run.",
-  delete: "Their metrics, logs and files are deleted, too. This cannot be undone.",
+  stop: "All replicas receive SIGTERM, and SIGKILL after the grace period.",
+  restart: "Each run starts again as a new run with empty outputs.",
+  delete: "Deletes the runs with their metrics, logs and outputs. This cannot be undone.",
 };
 
 function AffectedRuns({ runs, of, action }: { runs: RunRow[]; of: number; action: BulkAction }): ReactNode {
@@ -124,7 +124,7 @@ function AffectedRuns({ runs, of, action }: { runs: RunRow[]; of: number; action
       {rest > 0 && (
         <p className="soft">
           {plural(rest, "selected run")} skipped:{" "}
-          {action === "stop" ? "already finished." : "not finished yet. Stop first."}
+          {action === "stop" ? "already finished." : "not finished. Stop them first."}
         </p>
       )}
     </>

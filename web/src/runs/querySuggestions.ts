@@ -20,7 +20,7 @@ export const FIELDS: readonly { name: string; about: string; kind: "text" | "tim
   { name: "description", about: "description of the run", kind: "text" },
   { name: "kind", about: "experiment, job…", kind: "text" },
   { name: "commit", about: "Git commit of the code", kind: "text" },
-  { name: "original", about: "id of the run it was copied from", kind: "text" },
+  { name: "original", about: "id of the run it was restarted from", kind: "text" },
   { name: "attempt", about: "number of the attempt", kind: "number" },
   { name: "priority", about: "priority in the queue", kind: "number" },
 ];

@@ -120,7 +120,7 @@ def _write_studies(home: Home, store: Store, chosen: Sequence[Run], target: Path
     for number, (name, group) in enumerate(zip(names, groups, strict=True)):
         report = GroupReport(home, store, group)
         if report.metric is None:
-            raise CallError(f"group {group.id} compares no metric: a study of Optuna needs one")
+            raise CallError(f"group {group.id} has no metric to compare: an Optuna study needs one")
         trials = report.with_attempts(store, report.trials())
         unique = name if names.count(name) == 1 else f"{name} {group.id}"
         lines += study_lines(unique, run_row(group), report.settings(), trials, number)
