@@ -108,11 +108,12 @@ def _serve_alone(plan: ServerPlan, listening: socket.socket, announce: Callable[
 def _serve_together(plan: ServerPlan, sockets: list[socket.socket], announce: Callable[[], None]) -> None:
     """In several processes, besides one for the scheduler. What they all need is imported before they are forked, and
     so is in memory once."""
-    from phalanx.server import app  # noqa: F401
     from phalanx.server.processes.pool import ProcessPool
 
     shared = SharedState(1 + plan.options.processes, plan.home.path / "logins.lock")
-    ProcessPool(plan, shared, sockets, plan.counting(shared).log, notify_systemd).run(announce)
+    counting = plan.counting(shared)
+    Worker(plan, shared, counting, plan.gate(), lambda: None).close()  # raises here what would fail in each of them
+    ProcessPool(plan, shared, sockets, counting.log, notify_systemd).run(announce)
 
 
 def notify_systemd(state: str) -> None:

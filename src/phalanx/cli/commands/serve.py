@@ -55,6 +55,12 @@ THIS_MACHINE = "127.0.0.1,::1"
     "--only-admins-start", is_flag=True, help="Only admins may start runs on this machine; editors may still track."
 )
 @click.option(
+    "--sign-on",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Settings of an OpenID Connect provider, or of a proxy that authenticates users.",
+)
+@click.option(
     "--processes",
     type=click.IntRange(1, 32),
     envvar="PHALANX_SERVER_PROCESSES",
@@ -73,6 +79,7 @@ def command(
     open_metrics: bool,
     rate: float,
     only_admins_start: bool,
+    sign_on: Path | None,
     processes: int | None,
     as_json: bool,
 ) -> None:
@@ -91,6 +98,11 @@ def command(
             _say(started, with_token=not no_token_url)
 
     place = Home(home.absolute() if home is not None else default_home())
+    settings = None
+    if sign_on is not None:
+        from phalanx.server.auth.sign_on import read_settings
+
+        settings = read_settings(sign_on)
     options = ServerOptions(
         allow_host,
         behind_proxy,
@@ -99,6 +111,7 @@ def command(
         log_format,
         rate,
         only_admins_start,
+        settings,
         processes or default_processes(),
     )
     serve(place, host, port, database=os.environ.get("PHALANX_DATABASE"), options=options, say=say)

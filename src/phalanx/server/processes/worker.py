@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.types import ASGIApp
 
+    from phalanx.server.auth.sign_on import SignOnSettings
     from phalanx.server.ops.request_stats import RequestStats
 
 KEEP_ALIVE_S = 75  # longer than clients wait before they reuse a connection
@@ -43,6 +44,7 @@ class ServerOptions(NamedTuple):
     log_format: str = "text"
     rate: float = RateLimits().rate  # requests per second for each identity and each address; 0 means no limit
     only_admins_start: bool = False
+    sign_on: SignOnSettings | None = None
     processes: int = 1  # that answer requests
 
 
@@ -92,7 +94,14 @@ class Worker:
             self.context.run_writers = RunWriters(plan.home, gate, writer=writer_name(plan.number, process))
         limits = RateLimits(rate=options.rate, burst=2 * options.rate).shared_by(options.processes)
         names = [*options.allowed_hosts, plan.host]
-        app = make_app(self.context, names, counting, limits, only_admins_start=options.only_admins_start)
+        app = make_app(
+            self.context,
+            names,
+            counting,
+            limits,
+            only_admins_start=options.only_admins_start,
+            sign_on=options.sign_on,
+        )
         self.server = _server(app, options, counting)
 
     def end(self) -> None:
@@ -106,7 +115,10 @@ class Worker:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(_answer(self.server, listening))
         finally:
-            self.context.close()
+            self.close()
+
+    def close(self) -> None:
+        self.context.close()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
