@@ -46,6 +46,7 @@ from phalanx.server.routes import (
     topology,
     usage,
 )
+from phalanx.server.schemas.session import Done
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
@@ -75,6 +76,7 @@ def make_app(
         openapi_url=None,
         redirect_slashes=False,
         dependencies=[Depends(authorise)],
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
     app.state.traffic = traffic
@@ -89,7 +91,7 @@ def make_app(
     app.state.policy = table(open_metrics=counting.is_open, only_admins_start=only_admins_start)
     for group in GROUPS:
         app.include_router(group.router)
-    app.add_api_route("/healthz", health, methods=["GET"], tags=["server"])
+    app.add_api_route("/healthz", health, methods=["GET"], tags=["server"], response_model=Done)
     app.add_api_route("/api/v1/openapi.json", openapi, methods=["GET"], include_in_schema=False)
     for fault, handler in FAULTS.items():
         app.add_exception_handler(fault, handler)
