@@ -113,7 +113,7 @@ async def health() -> JsonResponse:
     return JsonResponse({"ok": True})
 
 
-async def openapi(request: Request) -> JsonResponse:
+def openapi(request: Request) -> JsonResponse:
     """The OpenAPI document of this API."""
     if request.app.state.document is None:
         request.app.state.document = api_document.document(request.app)

@@ -10,9 +10,10 @@ Responses = dict[int | str, dict[str, Any]]
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 
 
-def content(*kinds: str, status: int = 200, description: str = "Successful Response") -> Responses:
-    """For `responses` of a route whose response has one of these media types."""
-    return {status: {"description": description, "content": dict.fromkeys(kinds, _BINARY)}}
+def content(kind: str, *, status: int = 200, description: str = "Successful Response", **schema: str) -> Responses:
+    """For `responses` of a route whose response has this media type."""
+    found = {"schema": schema} if schema else _BINARY
+    return {status: {"description": description, "content": {kind: found}}}
 
 
 # A file, of the type that its name or content says.

@@ -29,7 +29,7 @@ LARGEST = 64 << 20  # bytes of one of our files that is read whole
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 
 
-@router.get("/spec", response_class=Response, responses=content("text/yaml"))
+@router.get("/spec", response_class=Response, responses=content("text/yaml", type="object"))
 def show_spec(run_id: str, here: Here) -> Response:
     """The file of the run, in its modern form. Values that look secret are hidden."""
     run = here.find(run_id)
@@ -52,7 +52,7 @@ def show_records(run_id: str, here: Here) -> JsonResponse:
     return JsonResponse(without_secrets(records_of(here, run_id)))
 
 
-@router.get("/code-diff", response_class=Response, responses=content("text/plain"))
+@router.get("/code-diff", response_class=Response, responses=content("text/plain", type="string"))
 def show_code_diff(run_id: str, here: Here) -> Response:
     """The uncommitted changes of its code, as a git diff; empty when there were none."""
     git = records_of(here, run_id).get("git")
