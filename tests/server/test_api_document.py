@@ -70,6 +70,7 @@ def test_every_reference_leads_somewhere_and_no_operation_has_the_id_of_another(
         for step in reference.removeprefix("#/").split("/"):
             assert step in place, reference
             place = place[step]
+    assert not [name for name in document["components"]["schemas"] if "__" in name], "two models have the same name"
     ids = [operation["operationId"] for _, _, operation in operations(document)]
     assert len(ids) == len(set(ids))
     schemes = document["components"]["securitySchemes"]
@@ -211,7 +212,7 @@ def test_every_field_that_the_python_client_reads_is_in_the_schema_of_its_answer
         OutputEntry: "OutputRow",
         Summary: "SummaryRow",
         Bucket: "BucketRow",
-        Spread: "SpreadRow",
+        Spread: "StepSpread",
     }
     for record, name in records.items():
         fields = set(record._fields)  # type: ignore[attr-defined] # a named tuple

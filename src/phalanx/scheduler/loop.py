@@ -260,7 +260,7 @@ class Scheduler(Ledger):
         seen = active_runs.observe_replicas(executor, watched, run, attempt_folder)
         if run.status == Status.SCHEDULED and all(observed.state == ReplicaPhase.ABSENT for observed in seen.values()):
             return self._start_again(run, attempt_folder, seen, stop)
-        active_runs.save_replicas(self.store, watched, run, seen)
+        active_runs.save_replicas(self.store, watched, run, seen, self.facts)
         self.indexers.run_pass(run, attempt_folder.replicas)
         now = AttemptOutcome.of(watched.plan, seen, is_stopping=stop is not None)
         if now.has_run and self.change(run, Status.RUNNING, f"{len(seen)} replicas" if len(seen) > 1 else "started"):
@@ -284,7 +284,7 @@ class Scheduler(Ledger):
             if now.failed.end.cause == Cause.STOPPED or verdict.cause == Cause.MEMORY:
                 seen = active_runs.apply_verdict(seen, verdict)
                 now = now._replace(failed=AttemptOutcome.of(watched.plan, seen, is_stopping=False).failed)
-            active_runs.save_replicas(self.store, watched, run, seen, now.failed)
+            active_runs.save_replicas(self.store, watched, run, seen, self.facts, now.failed)
         decision = retry.decide(
             now,
             stop=stop,
@@ -321,9 +321,8 @@ class Scheduler(Ledger):
         for name in attempt_folder.replicas:
             if (attempt_folder.folder(name) / run_paths.AGENT).exists():
                 attempts.record_lost(attempt_folder, name, why)
-        active_runs.save_replicas(
-            self.store, watched, run, active_runs.observe_replicas(self.executors.of(run), watched, run, attempt_folder)
-        )
+        seen = active_runs.observe_replicas(self.executors.of(run), watched, run, attempt_folder)
+        active_runs.save_replicas(self.store, watched, run, seen, self.facts)
         self.indexers.finish(run)
         self.change(run, Status.RESUMING, why)
         self.watched.pop(run.id, None)

@@ -30,13 +30,17 @@ from phalanx.server.routes import (
     compare,
     files,
     groups,
+    layouts,
     live,
     logs,
     models,
     pods,
     previews,
     queue,
+    reports,
     run_actions,
+    run_marks,
+    run_tables,
     runs,
     series,
     session,
@@ -45,13 +49,16 @@ from phalanx.server.routes import (
     submissions,
     topology,
     usage,
+    views,
 )
+from phalanx.server.saved_views import SavedViews
 from phalanx.server.schemas.session import Done
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
-    *(submissions, snapshots, run_actions, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, previews, files, pods, logs, models, mlflow, session, metrics, static_page),
+    *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage, queue, live),
+    *(runs, series, charts, compare, reports, layouts, previews, files, pods, logs, models, mlflow, session, metrics),
+    static_page,
 )
 
 
@@ -84,6 +91,7 @@ def make_app(
     app.state.page = static_page.StaticPage()
     app.state.live = broker.EventBroker(context)
     app.state.steps = ReplicaSteps()
+    app.state.views = SavedViews(context.home.path)
     for name in ("uses", "columns", "queue", "machine", "groups"):
         setattr(app.state, name, CachedResponse[Any]())
     app.state.shares = CachedResponse[Any](4096)

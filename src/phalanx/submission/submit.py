@@ -26,7 +26,7 @@ from phalanx.placeholders import is_safe
 from phalanx.plan import Plan
 from phalanx.plan.document import document
 from phalanx.spec.groups import first_suggestion
-from phalanx.spec.model import Kind, thaw
+from phalanx.spec.model import Amount, Kind, thaw
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
@@ -172,6 +172,7 @@ def run_of(submission: Submission, made: Plan, commit: str | None) -> Run:
     """The record of a new run or group."""
     now = datetime.now(UTC)
     loaded, origin, trial = submission.spec, submission.origin, submission.trial
+    totals, is_group = made.totals, loaded.kind is Kind.GROUP
     varied = {dimension.name for dimension in loaded.search.matrix} if loaded.search is not None else ()
     return Run(
         id=made.run_id,
@@ -197,7 +198,19 @@ def run_of(submission: Submission, made: Plan, commit: str | None) -> Run:
         tags=tuple(dict.fromkeys([*loaded.tags, *submission.tags])),
         params={name: value for name, value in thaw(loaded.params).items() if name not in varied},
         summary={},
+        replica_count=None if is_group else sum(made.roles.values()),
+        cpus=None if is_group else _reserved(totals.cpu),
+        memory_mib=None if is_group else _reserved(totals.memory),
+        gpus=None if is_group else _reserved(totals.gpu) or 0.0,
     )
+
+
+def _reserved(amount: Amount | None) -> float | None:
+    """The request, or the limit if there is no request."""
+    if amount is None:
+        return None
+    reserved = amount.limits if amount.requests is None else amount.requests
+    return None if reserved is None else float(reserved)
 
 
 def _commit(code: CodeSource) -> str | None:

@@ -44,7 +44,7 @@ class BucketRow(ResponseModel):
     odd: Annotated[int, Field(description="number of NaN or infinite values")]
 
 
-class SpreadRow(ResponseModel):
+class StepSpread(ResponseModel):
     """What the replicas logged at a step, or between two."""
 
     first_step: int
@@ -74,7 +74,7 @@ class MetricSeries(ResponseModel):
     """One of `ranks` (with `over_ranks`), `series` (with `buckets=0`) and `buckets` (by replica)."""
 
     name: str
-    ranks: list[SpreadRow] | None = None
+    ranks: list[StepSpread] | None = None
     series: list[PointColumns] | None = None
     buckets: dict[str, list[BucketRow]] | None = None
 
