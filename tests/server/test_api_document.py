@@ -146,6 +146,8 @@ def test_every_request_in_the_reference_exists_with_its_parameters(document: Any
 TYPE = re.compile(r"^export type (\w+) = (?:\w+ & |Omit<[^>]*> & )?\{(?:\n(.*?)\n\};|([^\n]*)\};)$", re.M | re.S)
 # What the page calls the schemas, where the names differ.
 TYPES = {
+    "Topology": "RunTopology",
+    "ModelDetails": "ModelWithVersions",
     "RunsPage": "RunPage",
     "Columns": "RunColumns",
     "SearchFact": "SearchFact",
@@ -156,7 +158,7 @@ TYPES = {
     "RunRow": "ListedRun",
     "FirstFailure": "FirstFailureRow",
     "ReplicaUsage": "UseOverTime",
-    "Environment": "ReplicaEnvironment",
+    "Environment": "ReplicaInputs",
     "ResourceRequest": "RequestedCapacity",
     "QueueRow": "QueuedRun",
     "Queue": "QueuePage",

@@ -20,6 +20,7 @@ from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError, refusal_answer
 from phalanx.server.http.validation import invalid_fields
 from phalanx.server.live import broker
+from phalanx.server.live import routes as live
 from phalanx.server.middleware import GuardMiddleware
 from phalanx.server.mlflow import routes as mlflow
 from phalanx.server.ops import metrics
@@ -31,7 +32,6 @@ from phalanx.server.routes import (
     files,
     groups,
     layouts,
-    live,
     logs,
     models,
     pods,

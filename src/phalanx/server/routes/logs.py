@@ -18,7 +18,7 @@ from phalanx.logs.search import search
 from phalanx.logs.windows import MergedLogReader, Window
 from phalanx.server.context import Context, Here
 from phalanx.server.http.responses import EncodedJsonResponse, JsonResponse, RequestError, encoded
-from phalanx.server.schemas.logs import FirstError, LogList, LogMatches, LogWindow
+from phalanx.server.schemas.logs import FirstErrorRow, LogList, LogMatches, LogWindow
 from phalanx.store import Run
 
 MOST_LINES = 5_000
@@ -154,7 +154,7 @@ def search_lines(  # noqa: PLR0913 - each is a parameter of the query
     return JsonResponse({"found": rows, "next": following, "searched_bytes": found.size, "left_out": chosen.left_out})
 
 
-@router.get("/first-error", response_model=FirstError)
+@router.get("/first-error", response_model=FirstErrorRow)
 def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonResponse:
     """Who failed first and why, the others that failed, and the first error of its log: as `phalanx logs --errors`
     tells. When no replica failed, the first error that stands in any log."""

@@ -13,7 +13,7 @@ from phalanx.server.auth.model_visibility import PROJECTS, ModelVisibility
 from phalanx.server.context import Caller, Here
 from phalanx.server.http.pagination import MOST, Limit, Offset
 from phalanx.server.http.responses import JsonResponse, RequestError
-from phalanx.server.schemas.models import CandidatePage, ModelDetails, ModelPage
+from phalanx.server.schemas.models import CandidatePage, ModelPage, ModelWithVersions
 from phalanx.store.model_index import Model, ModelEvent, ModelVersion
 
 router = APIRouter(prefix="/api/v1/models", tags=["models"])
@@ -47,7 +47,7 @@ def list_candidates(
     return JsonResponse({"count": len(found), "candidates": rows})
 
 
-@router.get("/{name:path}", response_model=ModelDetails)
+@router.get("/{name:path}", response_model=ModelWithVersions)
 def show_model(name: str, here: Here, caller: Caller, *, limit: Limit = 1000, offset: Offset = 0) -> JsonResponse:
     """A model with a page of its versions, newest first, and its history: the newest 10,000 events, oldest first."""
     index = ModelVisibility(here.store, caller.projects(Role.VIEWER))

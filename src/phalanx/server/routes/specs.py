@@ -19,7 +19,7 @@ from phalanx.server.http.file_responses import SAFE
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.run_environment import without_secrets
 from phalanx.server.schemas.base import Json
-from phalanx.server.schemas.replicas import ReplicaEnvironment
+from phalanx.server.schemas.replicas import ReplicaInputs
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.stored_plan import PlanDamaged, PlannedReplica, StoredPlan, decode_plan
 from phalanx.submission.clone import spec_of
@@ -60,7 +60,7 @@ def show_code_diff(run_id: str, here: Here) -> Response:
     return text_answer(str(diff or ""), "text/plain; charset=utf-8")
 
 
-@router.get("/environment/{replica}", response_model=ReplicaEnvironment)
+@router.get("/environment/{replica}", response_model=ReplicaInputs)
 def show_environment(run_id: str, replica: str, here: Here) -> JsonResponse:
     """The command and the variables of one replica. Values that are known only on the machine are in angle brackets;
     values that look secret are hidden."""

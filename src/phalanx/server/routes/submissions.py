@@ -20,7 +20,7 @@ from phalanx.server.http.request_models import json_body
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.routes.snapshots import Uploads
 from phalanx.server.run_environment import environment_for_runs
-from phalanx.server.schemas.submissions import LARGEST_FILE, NewSubmission, SubmittedFile, SubmittedRun
+from phalanx.server.schemas.submissions import LARGEST_FILE, NewSubmission, SubmittedFile, SubmittedRunRow
 from phalanx.store.rows import run_row
 from phalanx.submission.checks import check_project, check_text
 from phalanx.submission.model import CodeSource, PreparedRun, Remark, Submission
@@ -30,7 +30,9 @@ from phalanx.submission.submit import create, prepare
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 
 
-@router.post("/runs/submit", status_code=201, response_model=SubmittedRun, responses=refusals(404, 409, 413, 422, 507))
+@router.post(
+    "/runs/submit", status_code=201, response_model=SubmittedRunRow, responses=refusals(404, 409, 413, 422, 507)
+)
 def submit_run(
     request: Request, body: Annotated[NewSubmission, json_body(NewSubmission)], here: Here, caller: Caller
 ) -> JsonResponse:

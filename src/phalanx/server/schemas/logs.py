@@ -67,7 +67,7 @@ class LaterFailure(ResponseModel):
     message: str
 
 
-class FirstError(ResponseModel):
+class FirstErrorRow(ResponseModel):
     """The replica that failed first; null if none did, and then the first error in any log."""
 
     attempt: int

@@ -56,7 +56,7 @@ class ModelEventRow(ResponseModel):
     data: dict[str, Json]
 
 
-class ModelDetails(_ModelFields):
+class ModelWithVersions(_ModelFields):
     count: Annotated[int, Field(description="how many versions there are in all, on all pages")]
     versions: list[VersionRow]
     events: list[ModelEventRow]

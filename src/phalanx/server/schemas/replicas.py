@@ -40,7 +40,7 @@ class FirstFailureRow(ResponseModel):
     at: Time | None
 
 
-class Topology(ResponseModel):
+class RunTopology(ResponseModel):
     attempt: int
     attempts: list[int]
     front: int | None
@@ -49,7 +49,7 @@ class Topology(ResponseModel):
     replicas: list[TopologyReplica]
 
 
-class ReplicaEnvironment(ResponseModel):
+class ReplicaInputs(ResponseModel):
     """Values that only the machine knows are in angle brackets, and secret ones are hidden."""
 
     argv: list[str]

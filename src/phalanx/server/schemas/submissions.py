@@ -91,6 +91,6 @@ class SubmissionNote(ResponseModel):
     path: str | None = None
 
 
-class SubmittedRun(RunRow):
+class SubmittedRunRow(RunRow):
     waits_for: str | None
     notes: list[SubmissionNote]
