@@ -14,7 +14,7 @@ from phalanx.errors import CallError, SpecErrors
 from phalanx.home.home import Home
 from phalanx.plan.framework_checks import load
 from phalanx.server.auth.identities import Identity, Role
-from phalanx.server.context import Caller, Here, require_role
+from phalanx.server.context import Caller, Context, Here, require_role
 from phalanx.server.http.error_statuses import refusals
 from phalanx.server.http.request_models import json_body
 from phalanx.server.http.responses import JsonResponse, RequestError
@@ -23,6 +23,7 @@ from phalanx.server.run_environment import environment_for_runs
 from phalanx.server.schemas.submissions import LARGEST_FILE, NewSubmission, SubmittedFile, SubmittedRunRow
 from phalanx.store.rows import run_row
 from phalanx.submission.checks import check_project, check_text
+from phalanx.submission.dependencies import resolve
 from phalanx.submission.model import CodeSource, PreparedRun, Remark, Submission
 from phalanx.submission.provenance import record
 from phalanx.submission.submit import create, prepare
@@ -43,7 +44,7 @@ def submit_run(
     require_role(caller, project, Role.EDITOR)
     remarks: list[Remark] = []
     try:
-        prepared = prepare(here.home, read_submission(body, project, here.home, caller), remarks.append)
+        prepared = prepare(here.home, read_submission(body, project, here, caller), remarks.append, here.store)
         run = create(here.home, here.store, prepared)
     except SpecErrors as wrong:
         faults = [error.as_json() for error in wrong.errors]
@@ -70,12 +71,13 @@ def recording(home: Home, prepared: PreparedRun) -> BackgroundTask:
 # reading the body ----------------------------------------------------------------------------------------------------
 
 
-def read_submission(body: NewSubmission, project: str, home: Home, caller: Identity) -> Submission:
+def read_submission(body: NewSubmission, project: str, here: Context, caller: Identity) -> Submission:
     """Raises RequestError, CallError, SpecErrors."""
     files = [_content(file) for file in body.files]
     params, git = _params(body), _git(body)
-    put_code = partial(Uploads(home).take, body.code, caller.name) if body.code else None
+    put_code = partial(Uploads(here.home).take, body.code, caller.name) if body.code else None
     loaded, tree = load(files, params)
+    after = (*loaded.after, *(body.after or ()))
     return Submission(
         spec=loaded,
         tree=tree,
@@ -89,6 +91,7 @@ def read_submission(body: NewSubmission, project: str, home: Home, caller: Ident
         project=project,
         priority=body.priority or 0,
         timeout_s=body.timeout,
+        waits_for=resolve(after, lambda name: here.find_named(name, caller)),
         on=body.on or None,
         user=caller.name,
         is_strict=bool(body.strict),

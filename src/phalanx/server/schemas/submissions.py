@@ -74,6 +74,7 @@ class NewSubmission(RequestModel):
     project: Word | None = None
     priority: Priority | None = None
     timeout: Duration = None
+    after: Annotated[Tags, Field(description="runs to wait for: `RUN`, `RUN:failed` or `RUN:done`")] | None = None
     on: Annotated[str, Field(max_length=100, description="the backend, or the name of a site")] | None = None
     code: Annotated[str, Field(max_length=100, description="the id of a snapshot")] | None = None
     strict: Annotated[bool, Field(description="refuse a run that requests more than the machine has")] | None = None
