@@ -102,7 +102,8 @@ def operations() -> str:
             named = ", ".join(f"`{name}`" for name in parameters)
             body = _content(operation.get("requestBody", {}))
             answers = [_content(answer) for status, answer in operation["responses"].items() if status.startswith("2")]
-            rows.append(f"| `{method.upper()} {path}` | {named} | {body} | {answers[0]} |")
+            returned = answers[0] if answers else "a redirect"
+            rows.append(f"| `{method.upper()} {path}` | {named} | {body} | {returned} |")
     return "\n".join(rows)
 
 

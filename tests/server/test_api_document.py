@@ -43,7 +43,7 @@ def test_every_operation_documents_its_answers_its_errors_and_who_may_call_it(si
         rule = rules[method.upper(), path]
         answers = operation["responses"]
         good = [answer for status, answer in answers.items() if int(status) < 300]
-        assert good, (method, path)
+        assert good or any(status in answers for status in ("302", "303", "307")), (method, path)
         for answer in good:
             schemas = [content.get("schema") for content in answer.get("content", {}).values()]
             assert schemas, (method, path, "has no schema")
