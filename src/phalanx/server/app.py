@@ -34,6 +34,7 @@ from phalanx.server.routes import (
     groups,
     live,
     logs,
+    model_files,
     models,
     own_tokens,
     pods,
@@ -54,7 +55,7 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, previews, files, pods, logs, models, mlflow),
+    *(runs, series, charts, compare, previews, files, pods, logs, model_files, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 
