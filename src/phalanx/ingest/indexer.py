@@ -236,6 +236,13 @@ class RunIndexer:
             return None
         return datetime.fromtimestamp(at, UTC)
 
+    def _take_archive(self, _: Path, event: Mapping[str, Any]) -> None:
+        """A run that went on afterwards is no longer archived."""
+        run = self.store.find(self.run_id)
+        archived = bool(event["archived"])
+        if self.attempt == max(1, run.attempt) and archived != run.archived:
+            self.store.update(self.run_id, archived=archived and run.is_done, at=self._changed_at(event))
+
     def _take_progress(self, path: Path, event: Mapping[str, Any]) -> None:
         """The progress of the run is that of its first replica. Its start gives the speed."""
         if path.parent == next(iter(self.folders.values())):
@@ -276,6 +283,7 @@ _TAKERS = {
     "tags": RunIndexer._take_tags,
     "labels": RunIndexer._take_labels,
     "describe": RunIndexer._take_description,
+    "archive": RunIndexer._take_archive,
     "progress": RunIndexer._take_progress,
     "invalid": RunIndexer._take_invalid,
     "artifact": RunIndexer._take_artifact,

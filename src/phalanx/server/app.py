@@ -32,6 +32,7 @@ from phalanx.server.routes import (
     compare,
     files,
     groups,
+    layouts,
     live,
     logs,
     model_files,
@@ -40,7 +41,10 @@ from phalanx.server.routes import (
     pods,
     previews,
     queue,
+    reports,
     run_actions,
+    run_marks,
+    run_tables,
     runs,
     series,
     session,
@@ -49,13 +53,15 @@ from phalanx.server.routes import (
     submissions,
     topology,
     usage,
+    views,
 )
 from phalanx.server.routes import sign_on as sign_on_routes
+from phalanx.server.saved_views import SavedViews
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
-    *(submissions, snapshots, run_actions, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, previews, files, pods, logs, model_files, models, mlflow),
+    *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage, queue, live),
+    *(runs, series, charts, compare, reports, layouts, previews, files, pods, logs, model_files, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 
@@ -91,6 +97,7 @@ def make_app(  # noqa: PLR0913 - the parts of a server
     app.state.page = static_page.StaticPage()
     app.state.live = broker.EventBroker(context)
     app.state.steps = ReplicaSteps()
+    app.state.views = SavedViews(context.home.path)
     for name in ("uses", "columns", "queue", "machine", "groups"):
         setattr(app.state, name, CachedResponse[Any]())
     app.state.shares = CachedResponse[Any](4096)

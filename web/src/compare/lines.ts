@@ -28,7 +28,7 @@ function numbers(values: (Num | null)[] | undefined): (number | null)[] {
   });
 }
 
-/** The x values of a line: steps, seconds since the start, or epochs. Null for epochs if the run did not log them. */
+/** The x values of a line: steps, seconds since the start, or a metric. Null if the run did not log that metric. */
 export function places(line: RunLine, x: XAxis, started: number | null, epochs?: RunLine): number[] | null {
   if (x === "step") return line.steps;
   if (x === "time") {

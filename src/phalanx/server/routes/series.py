@@ -55,7 +55,7 @@ def show_series(  # noqa: PLR0913 - each is a parameter of the query
             hint = did_you_mean(name, series.names()) or "GET …/metrics lists all metrics"
             raise RequestError(404, f"run {run.id} has no metric {name[:100]!r}", hint)
         if over_ranks:
-            spreads = series.over_ranks(name, buckets or None)
+            spreads = series.over_ranks(name, buckets or None, first, last)
             return JsonResponse({"name": name, "ranks": [spread._asdict() for spread in spreads]})
         if buckets == 0:
             return JsonResponse({"name": name, "series": _points(series, name, replica, first, last)})
