@@ -30,7 +30,6 @@ from phalanx.server.routes import (
     compare,
     files,
     groups,
-    layouts,
     live,
     logs,
     models,
@@ -56,7 +55,7 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, reports, layouts, previews, files, pods, logs, models, mlflow, session, metrics),
+    *(runs, series, charts, compare, reports, previews, files, pods, logs, models, mlflow, session, metrics),
     static_page,
 )
 
