@@ -32,7 +32,6 @@ from phalanx.server.routes import (
     compare,
     files,
     groups,
-    layouts,
     live,
     logs,
     model_files,
@@ -62,7 +61,7 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, reports, layouts, previews, files, pods, logs, model_files, models, mlflow),
+    *(runs, series, charts, compare, reports, previews, files, pods, logs, model_files, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 
