@@ -52,6 +52,12 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("POST", f"{V1}/session"): Rule.OPEN,
     ("GET", f"{V1}/session"): Rule.ANY_TOKEN,
     ("DELETE", f"{V1}/session"): Rule.OPEN,
+    ("GET", f"{V1}/sign-on"): Rule.OPEN,
+    ("GET", f"{V1}/sign-on/start"): Rule.OPEN,
+    ("GET", f"{V1}/sign-on/callback"): Rule.OPEN,
+    ("GET", f"{V1}/session/tokens"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/session/tokens"): Rule.SIGNED_IN,
+    ("DELETE", f"{V1}/session/tokens/{{name}}"): Rule.SIGNED_IN,
     ("GET", f"{V1}/audit"): Rule.ADMIN,
     # runs
     ("GET", f"{V1}/runs"): Rule.SIGNED_IN,
@@ -110,6 +116,14 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{RUN}/chart"): Rule.VIEW,
     ("GET", f"{V1}/charts"): Rule.SIGNED_IN,
     ("GET", f"{V1}/compare"): Rule.SIGNED_IN,
+    # reports and pinned charts
+    ("GET", f"{V1}/reports"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/reports"): Rule.EDIT_SOME,
+    ("GET", f"{V1}/reports/{{report_id}}"): Rule.SIGNED_IN,
+    ("PUT", f"{V1}/reports/{{report_id}}"): Rule.EDIT_SOME,
+    ("DELETE", f"{V1}/reports/{{report_id}}"): Rule.EDIT_SOME,
+    ("GET", f"{V1}/layout"): Rule.SIGNED_IN,
+    ("PUT", f"{V1}/layout"): Rule.EDIT_SOME,
     # files
     ("GET", f"{RUN}/outputs"): Rule.VIEW,
     ("GET", f"{RUN}/outputs/{{path:path}}"): Rule.VIEW,

@@ -1,6 +1,6 @@
 import { type FormEvent, type ReactNode, useState } from "react";
 import type { RunRow } from "../api";
-import { plural, runTitle } from "../format";
+import { plural, runTitle, visible } from "../format";
 import { navigate } from "../router";
 import { canEdit, useSession } from "../session";
 import { Confirm, Dialog, Icon, type IconName } from "../ui";
@@ -183,7 +183,7 @@ function TagDialog({ runs, busy, close, onTag }: TagDialogProps): ReactNode {
             {[...counts].slice(0, 50).map(([tag, count]) => (
               <label key={tag} className="menu-item">
                 <input type="checkbox" checked={removed.includes(tag)} onChange={() => toggle(tag)} />
-                <span className="grow cut">{tag}</span>
+                <span className="grow cut">{visible(tag)}</span>
                 <span className="faint number">{plural(count, "run")}</span>
               </label>
             ))}

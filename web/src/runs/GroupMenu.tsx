@@ -1,6 +1,6 @@
 import { type ReactNode, useState } from "react";
 import { type Columns, queryString, useResource } from "../api";
-import { count } from "../format";
+import { count, visible } from "../format";
 import { Icon, Menu } from "../ui";
 
 export const MAX_GROUP_FIELDS = 3;
@@ -21,7 +21,7 @@ const RUN_FIELDS: readonly [field: string, title: string][] = [
 ];
 
 export const groupTitle = (field: string): string =>
-  field.startsWith("params.") ? field.slice(7) : (RUN_FIELDS.find(([key]) => key === field)?.[1] ?? field);
+  visible(field.startsWith("params.") ? field.slice(7) : (RUN_FIELDS.find(([key]) => key === field)?.[1] ?? field));
 
 type Props = { project: string; by: readonly string[]; choose: (fields: string[]) => void };
 
@@ -68,7 +68,7 @@ function Fields({ project, by, choose }: Props): ReactNode {
               <label key={field} className="menu-item">
                 <input type="checkbox" checked={by.includes(field)} onChange={() => toggle(field)} />
                 <span className="grow cut" title={name}>
-                  {name}
+                  {visible(name)}
                 </span>
                 {runs !== null && <span className="faint number">{count(runs)}</span>}
               </label>

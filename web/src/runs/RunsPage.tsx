@@ -20,7 +20,7 @@ import {
   useEventStream,
   useResource,
 } from "../api";
-import { count, plural } from "../format";
+import { count, plural, visible } from "../format";
 import { Link, navigate, setParams, useRoute, useTitle } from "../router";
 import { useShortcuts } from "../shortcuts";
 import { EmptyState, ErrorMessage, Icon, Spinner } from "../ui";
@@ -94,7 +94,7 @@ export default function RunsPage(): ReactNode {
   const by = groupFields(route);
   const narrow = useNarrow();
   const { stars, toggle: toggleStar } = useStars();
-  useTitle(query.project ? `Runs of ${query.project}` : "Runs");
+  useTitle(query.project ? `Runs of ${visible(query.project)}` : "Runs");
 
   // The default columns depend on the first runs.
   useEffect(() => {
@@ -339,7 +339,7 @@ function NoRuns({ query, archived }: { query: RunQuery; archived: number }): Rea
     return (
       <EmptyState title="No matching runs" actions={all}>
         No runs match <code>{query.q}</code>
-        {query.project && ` in ${query.project}`}.
+        {query.project && ` in ${visible(query.project)}`}.
       </EmptyState>
     );
   }
@@ -351,7 +351,7 @@ function NoRuns({ query, archived }: { query: RunQuery; archived: number }): Rea
     );
     return (
       <EmptyState
-        title={`No runs in ${query.project} yet`}
+        title={`No runs in ${visible(query.project)} yet`}
         command={`phalanx run -f polyaxonfile.yml --project ${query.project}`}
         actions={all}
       />

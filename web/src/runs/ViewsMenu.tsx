@@ -1,5 +1,6 @@
 import { type FormEvent, type ReactNode, useState } from "react";
 import { apiPath, asApiError, del, post, queryString, refresh, type SavedView, useResource } from "../api";
+import { visible } from "../format";
 import { currentRoute, navigate, readableParams } from "../router";
 import { canEdit, useSession } from "../session";
 import { Dialog, Icon, Menu, notify } from "../ui";
@@ -80,14 +81,14 @@ function ViewList({ project, close, save }: ListProps): ReactNode {
                     navigate(viewPath(view, project));
                   }}
                 >
-                  <span className="grow cut">{view.name}</span>
-                  {view.shared && <span className="faint cut">{view.user}</span>}
+                  <span className="grow cut">{visible(view.name)}</span>
+                  {view.shared && <span className="faint cut">{visible(view.user)}</span>}
                 </button>
                 {view.user === session?.name && (
                   <button
                     type="button"
                     className="button plain icon small"
-                    aria-label={`Delete view ${view.name}`}
+                    aria-label={`Delete view ${visible(view.name)}`}
                     title="Delete view"
                     onClick={() => remove(view)}
                   >
@@ -121,7 +122,7 @@ function SaveDialog({ project, close }: { project: string; close: () => void }):
     post<SavedView>("/views", { name: name.trim(), project: project || null, shared, ...settings }).then(
       (view) => {
         refresh("/views");
-        notify(`View ${view.name} saved`);
+        notify(`View ${visible(view.name)} saved`);
         close();
       },
       (error: unknown) => {
@@ -144,7 +145,7 @@ function SaveDialog({ project, close }: { project: string; close: () => void }):
         {mayShare && (
           <label className="row">
             <input type="checkbox" checked={shared} onChange={(event) => setShared(event.target.checked)} />
-            Share with everyone who can see {project || "these projects"}
+            Share with everyone who can see {visible(project) || "these projects"}
           </label>
         )}
         <p className="soft">It keeps the filter, columns, order and groups. A view of the same name is replaced.</p>

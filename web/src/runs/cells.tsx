@@ -14,6 +14,7 @@ import {
   short,
   timestamp,
   value,
+  visible,
 } from "../format";
 import { isLowerBetter } from "../metricDirection";
 import { currentRoute, Link, setParams } from "../router";
@@ -58,7 +59,7 @@ export function cell(run: RunRow, key: string, now: number): ReactNode {
     case "backend":
     case "group":
     case "kind":
-      return run[key];
+      return run[key] && visible(run[key]);
     default:
       return null;
   }
@@ -216,7 +217,7 @@ function Name({ run }: { run: RunRow }): ReactNode {
           title={`Filter by tag ${tag}`}
           onClick={() => filterByTag(tag)}
         >
-          {tag}
+          {visible(tag)}
         </button>
       ))}
       {run.tags.length > 2 && (
