@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -34,8 +35,8 @@ def test_the_best_run_is_one_click_away(window: Window) -> None:
     expect(rows(page)).to_have_count(12)
     page.get_by_role("columnheader", name="loss").get_by_role("button").click()
     expect(page.get_by_role("columnheader", name="loss")).to_have_attribute("aria-sort", "ascending")
-    losses = [float(text) for text in page.locator(".runs-row [role=cell]:nth-child(3)").all_inner_texts()]
-    assert losses[0] == min(losses)
+    losses = page.locator(".runs-row [role=cell]:nth-child(3)")
+    expect(losses.first).to_have_text(min(losses.all_inner_texts(), key=float))
 
 
 def test_runs_are_grouped_by_a_param_in_two_clicks_folded_and_compared(window: Window) -> None:
@@ -188,7 +189,7 @@ def test_the_shown_runs_are_exported_in_two_clicks(window: Window, tmp_path: Pat
 def test_runs_of_the_last_hour_with_many_gpus_are_one_query(served: Served, window: Window) -> None:
     with Store.open(served.home) as store:
         (old,) = store.runs("project:sweep", limit=1)
-        more = {"created_at": datetime.now(UTC), "project": "wide", "gpus": 8.0, "memory_mib": 4096.0}
+        more: dict[str, Any] = {"created_at": datetime.now(UTC), "project": "wide", "gpus": 8.0, "memory_mib": 4096.0}
         store.add(old._replace(id="wide1", name="wide-now", **more))
         store.add(old._replace(id="wide2", name="wide-old", project="wide", gpus=8.0))
         store.add(old._replace(id="wide3", name="small-now", **{**more, "gpus": 1.0}))
