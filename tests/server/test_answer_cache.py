@@ -10,7 +10,8 @@ import pytest
 
 from phalanx.errors import StoreError
 from phalanx.server.http import answer_cache
-from phalanx.server.http.answer_cache import Answer, AnswerCache, is_known
+from phalanx.server.http.answer_cache import Answer, AnswerCache
+from phalanx.server.http.file_responses import is_known
 from phalanx.server.http.response_cache import CHEAP_S, ResponseCache
 from phalanx.server.processes.shared_state import SharedContent, SharedContents, SharedState
 from phalanx.store import Store

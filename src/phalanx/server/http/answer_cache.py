@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from phalanx.errors import StoreError
+from phalanx.server.http.file_responses import is_known
 from phalanx.server.http.response_cache import CachedContent
 
 V1 = "/api/v1"
@@ -126,12 +126,7 @@ class AnswerCacheMiddleware:
             await _send(found, scope, send)
             return
         changes, version = self.cache.changes(), await self.cache.version_now()
-        with suppress(_NotWanted):
-            await self.app(scope, receive, _Reply(self.cache, key, changes, version, scope, send).send)
-
-
-class _NotWanted(Exception):
-    """The client has the content that follows."""
+        await self.app(scope, receive, _Reply(self.cache, key, changes, version, scope, send).send)
 
 
 class _Reply:
@@ -147,16 +142,10 @@ class _Reply:
         self.scope = scope
         self._send = send
         self._start: Message | None = None
-        self._is_over = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start" and self._is_for_all(message):
             self._start = message  # until the whole body is here
-        elif message["type"] == "http.response.start" and self._is_known_file(message):
-            await _send_unchanged(message["headers"], self._send)
-            self._is_over = True
-        elif self._is_over:
-            raise _NotWanted  # only now: the file is open, and is closed by whoever reads it
         elif self._start is not None:
             start, self._start = self._start, None
             if message.get("more_body", False):
@@ -172,10 +161,6 @@ class _Reply:
         headers = dict(start.get("headers", ()))
         is_json = headers.get(b"content-type", b"").startswith(JSON)
         return start["status"] == 200 and is_json and b"set-cookie" not in headers and template not in NEVER_STORED
-
-    def _is_known_file(self, start: Message) -> bool:
-        tag = dict(start.get("headers", ())).get(b"etag")
-        return start["status"] == 200 and tag is not None and is_known(_asked(self.scope), tag.decode("latin-1"))
 
     def _kept(self, start: Message, body: bytes) -> Answer:
         now = time.monotonic()
@@ -203,24 +188,10 @@ class _Reply:
 
 
 async def _send(answer: Answer, scope: Scope, send: Send) -> None:
-    if is_known(_asked(scope), answer.tag.decode("latin-1")):
-        await _send_unchanged(answer.headers, send)
+    if is_known(Headers(scope=scope).get("if-none-match", ""), answer.tag.decode("latin-1")):
+        kept = [pair for pair in answer.headers if pair[0] not in (b"content-length", b"content-type")]
+        await send({"type": "http.response.start", "status": 304, "headers": kept})
+        await send({"type": "http.response.body", "body": b""})
         return
     await send({"type": "http.response.start", "status": 200, "headers": answer.headers})
     await send({"type": "http.response.body", "body": answer.body})
-
-
-async def _send_unchanged(headers: Iterable[tuple[bytes, bytes]], send: Send) -> None:
-    kept = [pair for pair in headers if pair[0] not in (b"content-length", b"content-type", b"content-disposition")]
-    await send({"type": "http.response.start", "status": 304, "headers": kept})
-    await send({"type": "http.response.body", "body": b""})
-
-
-def _asked(scope: Scope) -> str:
-    return Headers(scope=scope).get("if-none-match", "")
-
-
-def is_known(header: str, tag: str) -> bool:
-    """Whether an If-None-Match header names this ETag; a weak one is as good."""
-    known = (one.strip().removeprefix("W/") for one in header.split(","))
-    return bool(header) and (header.strip() == "*" or tag.removeprefix("W/") in known)
