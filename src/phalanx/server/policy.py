@@ -113,6 +113,7 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{RUN}/logs"): Rule.VIEW,
     ("GET", f"{RUN}/lines"): Rule.VIEW,
     ("GET", f"{RUN}/lines/search"): Rule.VIEW,
+    ("GET", f"{RUN}/lines/download"): Rule.VIEW,
     ("GET", f"{RUN}/first-error"): Rule.VIEW,
     # models
     ("GET", f"{V1}/models"): Rule.SIGNED_IN,
@@ -162,6 +163,7 @@ def table(*, open_metrics: bool = False, only_admins_start: bool = False) -> dic
 # Requests that occupy a thread for long or need much memory: their concurrency is limited.
 COSTLY = {
     ("GET", f"{RUN}/lines/search"),
+    ("GET", f"{RUN}/lines/download"),
     ("GET", f"{RUN}/chart"),
     ("GET", f"{V1}/charts"),
     ("GET", f"{V1}/compare"),
