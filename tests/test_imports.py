@@ -113,6 +113,7 @@ LAYERS = {
     "server": (
         ("http",),
         ("auth",),
+        ("schemas",),
         ("mlflow.errors", "mlflow.experiment_table"),
         ("context",),
         ("policy", "live", "ops", "mlflow", "routes"),

@@ -59,14 +59,15 @@ def note(at: float, size: int) -> bytes:
 
 
 def write_points(
-    folder: Path, replica: str, name: str, values: Iterable[float], *, attempt: int = 1, first: int = 0
+    folder: Path, replica: str, name: str, values: Iterable[float], *, attempt: int = 1, first: int = 0, every: int = 1
 ) -> None:
-    """One value for each step, a second apart."""
+    """One value for each step, or for every so many steps; a second apart."""
     place = folder / "replicas" / replica / f"attempt-{attempt}"
     place.mkdir(parents=True, exist_ok=True)
     writer = PointWriter(place / "client-1.points")
     try:
-        for step, value in enumerate(values, first):
+        for number, value in enumerate(values):
+            step = first + number * every
             writer.add(step, START + 1000 * attempt + step, {name: value})
     finally:
         writer.close()

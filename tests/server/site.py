@@ -25,6 +25,7 @@ from phalanx.server.context import Context
 from phalanx.server.http.body_pace import TimedProtocol
 from phalanx.server.ops.scheduler_thread import SchedulerThread
 from phalanx.store import Run, Store
+from tests.server.documented_answers import DocumentedAnswers
 
 API = "/api/2.0/mlflow"
 
@@ -48,7 +49,9 @@ class Site:
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listening]})
         self.url = f"http://127.0.0.1:{self.listening.getsockname()[1]}"
         # There are no certificates in plain HTTP, and all that the machine trusts take long to read.
-        self.client = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False, verify=False)
+        self.documented = DocumentedAnswers(self.app)
+        hooks = {"response": [self.documented.check]}
+        self.client = httpx.Client(base_url=self.url, timeout=30.0, trust_env=False, verify=False, event_hooks=hooks)
 
     def __enter__(self) -> Self:
         Store.open(self.home.path, self.database).close()

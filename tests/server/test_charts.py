@@ -110,12 +110,62 @@ def test_what_a_later_attempt_logged_again_comes_apart(site: Site) -> None:
     assert chart(site, "again1", name="loss", overwritten=1, last=3)[0]["overwritten"] == []
 
 
-def test_gaps_are_null_and_infinities_are_texts(site: Site) -> None:
+def test_values_that_are_not_finite_are_texts_and_counted(site: Site) -> None:
     folder = remember(site, "odd1")
     write_points(folder, "master-0", "loss", [1.0, math.nan, math.inf, -math.inf])
     ((line,),) = [one["lines"] for one in chart(site, "odd1", name="loss")]
-    assert line["last"] == [1.0, None, "Infinity", "-Infinity"]
+    assert line["last"] == [1.0, "NaN", "Infinity", "-Infinity"]
     assert line["mean"] == [1.0, None, None, None]
+    assert line["odd"] == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_bucket_remembers_a_nan_that_it_hides(site: Site, is_compacted: bool) -> None:
+    run_id = f"hidden-nan-{is_compacted}".lower()
+    folder = remember(site, run_id, NAMES[:2])
+    for name in NAMES[:2]:
+        values = [math.nan if name == "worker-1" and step == 1234 else 1.0 for step in range(5000)]
+        write_points(folder, name, "loss", values)
+    if is_compacted:
+        compact(folder, 1)
+    for mode in ("ranks", "mean"):
+        (found,) = chart(site, run_id, name="loss", mode=mode, buckets=10)
+        marked = found["lines"][-1]
+        assert sum(marked["odd"]) == 1
+        assert marked["odd"].index(1) == 2
+        assert [value for value in marked["mean"] if value != 1.0] == []
+    assert "odd" not in chart(site, run_id, name="loss", replica="worker-0")[0]["lines"][0]
+
+
+@pytest.mark.parametrize("steps", [60, 6000])
+def test_a_mean_says_where_it_lacks_ranks_and_which(site: Site, steps: int) -> None:
+    """Exact for few steps, and on a grid for many."""
+    folder = remember(site, f"lag{steps}", NAMES)
+    for number, name in enumerate(NAMES):
+        write_points(folder, name, "loss", [float(number)] * (steps * 9 // 10 if number == 2 else steps))
+    (found,) = chart(site, f"lag{steps}", name="loss", mode="mean", buckets=100)
+    (line,) = found["lines"]
+    last = steps * 9 // 10 - 1
+    assert (found["of"], line["of"]) == (4, 4)
+    assert {ranks for step, ranks in zip(line["steps"], line["ranks"], strict=True) if step <= last} == {4}
+    assert {ranks for step, ranks in zip(line["steps"], line["ranks"], strict=True) if step > last} == {3}
+    whole = [mean for mean, ranks in zip(line["mean"], line["ranks"], strict=True) if ranks == 4]
+    assert set(whole) == {1.5}, "a complete step is the mean of all ranks"
+    assert found["behind"] == {"count": 1, "replicas": [{"replica": "worker-2", "rank": 2, "step": last}]}
+    ((lines,),) = [
+        one["runs"] for one in site.get("/api/v1/charts", run=f"lag{steps}", name="loss", mode="mean")["charts"]
+    ]
+    assert (lines["of"], min(lines["ranks"])) == (4, 3)
+
+
+def test_a_mean_of_ranks_that_keep_up_says_nothing_about_them(site: Site) -> None:
+    folder = remember(site, "even1", NAMES)
+    for name in NAMES:
+        every = 10 if name == "worker-3" else 1
+        write_points(folder, name, "loss", [1.0] * (3000 // every), every=every)
+    (found,) = chart(site, "even1", name="loss", mode="mean", buckets=50)
+    assert "ranks" not in found["lines"][0], "who logs every tenth step is not behind for nine of ten"
+    assert found["behind"] == {"count": 0, "replicas": []}
 
 
 def test_an_answer_stays_small_however_much_is_asked_for(site: Site) -> None:
@@ -245,6 +295,20 @@ def test_texts_are_made_once_and_forgotten_by_size() -> None:
 def test_columns_are_json_for_any_content() -> None:
     assert column([]) == "[]"
     assert column([1, 2.5, 1e-12, -3e300]) == "[1,2.5,1e-12,-3e+300]"
-    assert column([1.0, None, math.nan, math.inf, -math.inf]) == '[1,null,null,"Infinity","-Infinity"]'
+    assert column([1.0, None, math.nan, math.inf, -math.inf]) == '[1,null,"NaN","Infinity","-Infinity"]'
     assert column([1e308, 1e308]) == "[1e+308,1e+308]"
     assert column([1_700_000_000.1234], "%.3f") == "[1700000000.123]"
+
+
+def test_metrics_say_whose_summary_is_shown(site: Site) -> None:
+    folder = remember(site, "owner1", NAMES)
+    for name in NAMES:
+        write_points(folder, name, "loss", [1.0])
+    write_points(folder, "worker-2", "score", [0.5])
+    brief = site.get("/api/v1/runs/owner1/metrics", brief=1)["metrics"]
+    assert brief == [
+        {"name": "loss", "replica": "worker-0", "rank": 0, "replica_count": 4},
+        {"name": "score", "replica": "worker-2", "rank": 2, "replica_count": 1},
+    ]
+    loss, _ = site.get("/api/v1/runs/owner1/metrics")["metrics"]
+    assert (loss["replica"], loss["replicas"], loss["last"]) == ("worker-0", NAMES, 1.0)

@@ -122,13 +122,13 @@ def test_an_editor_pauses_changes_and_resumes_a_group(site: Site) -> None:
 @pytest.mark.parametrize(
     ("verb", "body", "message"),
     [
-        ("concurrency", {"n": 0}, "`concurrency` must be a whole number from 1 to 100,000"),
+        ("concurrency", {"n": 0}, "`n` must be at least 1"),
         ("concurrency", {"n": "3"}, "whole number"),
-        ("concurrency", {"n": 10**9}, "whole number"),
-        ("concurrency", {}, "`n` is missing"),
+        ("concurrency", {"n": 10**9}, "`n` must be at most 100,000"),
+        ("concurrency", {}, "`n` is required"),
         ("extend", {"n": True}, "`n` must be a whole number"),
-        ("extend", {"n": 3, "now": True}, "`now` is no field of this request"),
-        ("points", {"params": []}, "`params` must name at least one param"),
+        ("extend", {"n": 3, "now": True}, "`now` is not a field of this request"),
+        ("points", {"params": []}, "`params` must be an object"),
         ("points", {"params": {"y": 1}}, "`y` is not in the matrix of the group: write x"),
         ("points", {"params": {"x": "fast"}}, "`x` must be a number: the matrix draws it from uniform"),
         ("points", {"params": {"x": {"a": 1}}}, "`x` must be a number"),

@@ -201,3 +201,35 @@ def png(width: int = 64, height: int = 48) -> bytes:
 
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+LAGGING = "lagging8"
+
+
+def fill_lagging(place: Place, steps: int = 120) -> None:
+    """A run of a master and seven workers. Worker-3, which is rank 4, is at 90 % of the others; worker-0 logged a NaN
+    and an infinity."""
+    folder = place.home / "runs" / LAGGING
+    for private in (place.home, folder.parent, folder):
+        private.mkdir(mode=0o700, exist_ok=True)
+    at = BEGIN.timestamp()
+    _write_run(folder, LAGGING, at, name="lagging", params={"lr": 0.1})
+    roles = [("master", 0), *(("worker", index) for index in range(7))]
+    plan = [_planned(role, index, rank) for rank, (role, index) in enumerate(roles)]
+    (folder / "plan.json").write_text(
+        json.dumps({"roles": {"master": 1, "worker": 7}, "environment": {}, "replicas": plan})
+    )
+    for rank, (role, index) in enumerate(roles):
+        attempt = folder / "replicas" / f"{role}-{index}" / "attempt-1"
+        attempt.mkdir(parents=True)
+        writer = PointWriter(attempt / "client-1.points")
+        for step in range(steps * 9 // 10 if rank == 4 else steps):
+            loss = 2 * math.exp(-step / 30) + (3.0 if rank == 4 else rank / 10)
+            if rank == 1 and step in (60, 80):
+                loss = math.nan if step == 60 else math.inf
+            values = {"loss": loss, "train/accuracy": 1 - math.exp(-step / 40) - rank / 100, "epoch": step / 40}
+            writer.add(step, at + 2 + step, values | ({"eval/score": 0.5} if rank == 3 else {}))
+        writer.close()
+        _write_end(attempt, f"{role}-{index}", at, is_failing=False)
+    answer = place.call("doctor", "--rebuild")
+    assert answer.code == 0, answer.err

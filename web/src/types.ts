@@ -275,12 +275,19 @@ export type ChartLine = {
   high: (Num | null)[];
   mean: (Num | null)[];
   last: (Num | null)[];
+  /** How many values were NaN or infinite; absent if none was. */
+  odd?: number[];
+  /** Of a mean: how many replicas there are, and how many each value is of; absent if each is of all. */
+  of?: number;
+  ranks?: number[];
 };
 export type Chart = {
   name: string;
   mode: "ranks" | "mean";
   lines: ChartLine[];
   of: number;
+  /** Of a mean: the replicas that are not as far as the leading one, the slowest first. */
+  behind?: { count: number; replicas: { replica: string; rank: number | null; step: number }[] };
   overwritten?: { replica: string; attempt: number; steps: number[]; times: number[]; last: (Num | null)[] }[];
   attempts?: { attempt: number; first_step: number }[];
 };

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from phalanx.scheduler.group_report import GroupReport
     from phalanx.store import Store
 
-PAGE = 5_000  # trials in one response
 
 Row = Mapping[str, Any]
 
@@ -159,14 +158,7 @@ class RemoteGroup(Group):
         super().__init__(wire.get(self._path))
 
     def rows(self, sort: str = "trial", limit: int | None = None) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        while limit is None or len(found) < limit:
-            wanted = PAGE if limit is None else min(PAGE, limit - len(found))
-            page = self._wire.get(f"{self._path}/trials", sort=sort, limit=wanted, offset=len(found))["trials"]
-            found += page
-            if len(page) < wanted:
-                break
-        return found
+        return self._wire.rows(f"{self._path}/trials", "trials", limit, sort=sort)
 
     def refresh(self) -> None:
         self.summary = self._wire.get(self._path)

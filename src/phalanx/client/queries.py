@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx.client import rows
 from phalanx.client.groups import RemoteGroup
-from phalanx.client.run_lookup import PAGE, RunLookup
+from phalanx.client.run_lookup import RunLookup
 from phalanx.client.series import RemoteSeries
 from phalanx.client.transport import ServerUnreachable, joined
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from phalanx.store.records import Artifact, ReplicaRecord, Run, StatusChange
     from phalanx.store.series.run_series import Bucket, Spread
 
+LINES = 500  # of a log, in one response
 MOST_LINES = 5_000  # per response of a server
 MOST_PAGES = 4  # between two checks whether the run has finished
 QUICK_S, SLOW_S = 0.3, 2.0  # polling interval of a log: while lines arrive, and after a quiet time
@@ -84,7 +85,7 @@ class QueryMethods(RunLookup):
         return RemoteGroup(self._wire, self._id(group))
 
     def groups(self, project: str | None = None) -> list[Any]:
-        return list(self._wire.get(joined("groups"), project=project)["groups"])
+        return self._wire.rows(joined("groups"), "groups", project=project)
 
     def queue(self) -> list[Any]:
         """The queued runs in order, with the resources that each requests."""
@@ -176,7 +177,7 @@ class QueryMethods(RunLookup):
         *,
         before: str | None = None,
         after: str | None = None,
-        limit: int = PAGE,
+        limit: int = LINES,
         fold: bool = False,
     ) -> LogPage:
         """A page of lines before or after a cursor; without one, the last page. With `fold`, `limit` counts groups of
@@ -219,12 +220,7 @@ class QueryMethods(RunLookup):
     # models ------------------------------------------------------------------------------------------------------
 
     def models(self, text: str = "") -> list[Model]:
-        found: list[Model] = []
-        while True:
-            page = self._wire.get(joined("models"), text=text, limit=PAGE, offset=len(found))["models"]
-            found += [rows.model_of(row) for row in page]
-            if len(page) < PAGE:
-                return found
+        return [rows.model_of(row) for row in self._wire.rows(joined("models"), "models", text=text)]
 
     def model_candidates(self, limit: int = 20) -> list[Candidate]:
         """Outputs of the newest runs that look like models and are not registered."""

@@ -15,8 +15,6 @@ from phalanx.store.run_choice import MOST_LISTED, NO_NAME, choose_run
 if TYPE_CHECKING:
     from phalanx.store.records import Run
 
-PAGE = 500  # runs, models, or lines of a log
-
 
 _ID = re.compile(r"[A-Za-z0-9][\w-]{0,99}\Z", re.ASCII)  # an id or the start of one
 
@@ -29,7 +27,7 @@ class RunLookup:
         self._ids: set[str] = set()  # known ids, which need no lookup
 
     def projects(self) -> list[str]:
-        return [str(row["name"]) for row in self._wire.get(joined("projects"))["projects"]]
+        return [str(row["name"]) for row in self._wire.rows(joined("projects"), "projects")]
 
     def runs(
         self,
@@ -53,16 +51,8 @@ class RunLookup:
         project: str | None = None,
     ) -> list[dict[str, Any]]:
         """The same as rows of the REST API."""
-        found: list[dict[str, Any]] = []
-        while limit is None or len(found) < limit:
-            wanted = PAGE if limit is None else min(PAGE, limit - len(found))
-            page = self._wire.get(
-                joined("runs"), q=query, sort=sort, limit=wanted, offset=offset + len(found), project=project
-            )["runs"]
-            found += page
-            if len(page) < wanted:
-                break
-        return found
+        params = {"q": query, "sort": sort, "project": project}
+        return self._wire.rows(joined("runs"), "runs", limit, offset, **params)
 
     def count(self, query: str = "", project: str | None = None) -> int:
         return int(self._wire.get(joined("runs"), q=query, limit=0, project=project)["count"])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 API = "/api/v1"
 TIMEOUT_S = 30.0
 CONNECT_S = 10.0
+PAGE = 1000  # rows per request of a list
 TRIES = 3  # of requests that may be retried
 PAUSE_S = 0.2  # before the first retry; three times as long before each further one
 LONGEST_PAUSE_S = 5.0  # even if the server asks for a longer wait
@@ -87,6 +88,22 @@ class Transport:
     def get(self, path: str, /, **params: Any) -> Any:
         """GET JSON; parameters that are None are omitted. Raises RequestRefused, ServerUnreachable."""
         return self._json(self._request("GET", path, params=_given(params)))
+
+    def rows(self, path: str, name: str, limit: int | None = None, offset: int = 0, /, **params: Any) -> list[Any]:
+        """The rows of a list, page by page: all of them unless `limit` is set. `name` is their field in the response.
+        Raises as `get` does."""
+        found: list[Any] = []
+        before: list[Any] | None = None
+        while limit is None or len(found) < limit:
+            wanted = PAGE if limit is None else min(PAGE, limit - len(found))
+            page = list(self.get(path, **params, limit=wanted, offset=offset + len(found))[name])
+            if page == before:  # an older server has no pages of this list
+                break
+            found += page
+            before = page
+            if len(page) != wanted:
+                break
+        return found
 
     def text(self, path: str, /, **params: Any) -> str:
         return str(self._request("GET", path, params=_given(params)).text)

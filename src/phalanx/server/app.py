@@ -12,12 +12,13 @@ from starlette.responses import Response
 
 from phalanx import __version__
 from phalanx.errors import CallError, StoreError, SystemFault, is_transient
-from phalanx.server import static_page
+from phalanx.server import api_document, static_page
 from phalanx.server.auth.credentials import claim_of
 from phalanx.server.auth.rate_limits import RateLimits, Traffic
 from phalanx.server.context import Context
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError, refusal_answer
+from phalanx.server.http.validation import invalid_fields
 from phalanx.server.live import broker
 from phalanx.server.middleware import GuardMiddleware
 from phalanx.server.mlflow import routes as mlflow
@@ -77,6 +78,7 @@ def make_app(
     )
     app.state.context = context
     app.state.traffic = traffic
+    app.state.document = None
     app.state.page = static_page.StaticPage()
     app.state.live = broker.EventBroker(context)
     app.state.steps = ReplicaSteps()
@@ -111,8 +113,9 @@ async def health() -> JsonResponse:
 
 async def openapi(request: Request) -> JsonResponse:
     """The OpenAPI document of this API."""
-    app: FastAPI = request.app
-    return JsonResponse(app.openapi())
+    if request.app.state.document is None:
+        request.app.state.document = api_document.document(request.app)
+    return JsonResponse(request.app.state.document)
 
 
 async def _refused(request: Request, fault: Exception) -> JsonResponse:
@@ -126,8 +129,8 @@ async def _refused(request: Request, fault: Exception) -> JsonResponse:
 
 async def _wrong_types(request: Request, fault: Exception) -> JsonResponse:
     assert isinstance(fault, RequestValidationError)
-    message = "; ".join(f"{'.'.join(map(str, error['loc'][1:]))}: {error['msg']}" for error in fault.errors()[:5])
-    return refusal_answer(RequestError(400, message[:1000]), request.url.path)
+    errors = [{**error, "loc": error["loc"][1:]} for error in fault.errors()]  # without "query" and "path"
+    return refusal_answer(invalid_fields(errors, {}), request.url.path)
 
 
 async def _no_route(request: Request, fault: Exception) -> Response:

@@ -556,6 +556,22 @@ class TestOverRanks:
             assert spread.min == pytest.approx(number / 10, abs=0.04)
             assert spread.max == pytest.approx(2 + (number + 1) / 10, abs=0.04)
 
+    @pytest.mark.parametrize("ranks", [3, 40])
+    def test_no_rank_is_missed_where_buckets_are_as_wide_as_the_grid(self, tmp_path: Path, ranks: int) -> None:
+        """Ranks that logged 0 to 6 % of the steps less than the first have buckets of other widths."""
+        rows = 2000
+        for rank in range(ranks):
+            write_run(tmp_path, line([float(rank)] * (rows - 20 * (rank % 7)), replica=f"worker-{rank}"))
+        run = RunSeries(tmp_path)
+        slowest = rows - 20 * min(6, ranks - 1)
+        spreads = run.over_ranks("loss", 100)
+        assert {spread.ranks for spread in spreads if spread.last_step < slowest} == {ranks}
+        assert {spread.mean for spread in spreads if spread.last_step < slowest} == {(ranks - 1) / 2}
+        assert spreads[-1].ranks == len([rank for rank in range(ranks) if rank % 7 == 0])
+        assert dict(run.behind("loss")) == {
+            f"worker-{rank}": rows - 20 * (rank % 7) - 1 for rank in range(ranks) if rank % 7
+        }
+
     def test_all_points_at_one_step(self, tmp_path: Path) -> None:
         points = [Logged("loss", "worker-0", 1, "a", 5, START + place, float(place)) for place in range(50)]
         write_run(tmp_path, points)

@@ -7,10 +7,11 @@ import "./charts.css";
 import { align, nearest, ordered } from "./alignment";
 import { chartDescription, valueText, xText } from "./labels";
 import { axes, type ChartConfig, cursor, scales, series } from "./options";
-import { type DrawnLine, drawNonFinite, drawUnderlay } from "./overlays";
+import { type DrawnLine, drawOdd, drawUnderlay } from "./overlays";
 import { type Palette, seriesColor, usePalette } from "./palette";
+import { Swatch } from "./Swatch";
 import { smooth } from "./smoothing";
-import { readings, Tooltip } from "./tooltip";
+import { oddReadings, readings, Tooltip, withOdd } from "./tooltip";
 import type { Line, LineChartProps } from "./types";
 
 const MAX_LEGEND = 8;
@@ -21,7 +22,7 @@ export function LineChart(props: LineChartProps & { legend?: boolean }) {
   const drawn = useDrawnLines(props, colors);
   const [reading, setReading] = useState("");
   const box = useChart(props, drawn, colors, setReading);
-  const named = drawn.filter((line) => !line.faint);
+  const named = drawn.filter((line) => !line.faint && !line.isPartial);
   const description = useMemo(() => chartDescription(title, props.lines, x, unit), [title, props.lines, x, unit]);
   return (
     <figure className="chart">
@@ -29,7 +30,11 @@ export function LineChart(props: LineChartProps & { legend?: boolean }) {
         <span className="chart-title" title={title}>
           {title}
         </span>
-        {props.note && <span className="chart-note">{props.note}</span>}
+        {props.note && (
+          <span className="chart-note" title={props.noteTitle}>
+            {props.note}
+          </span>
+        )}
         {props.range && (
           <button type="button" className="chart-reset" onClick={() => props.onZoom?.(null)} title="Reset zoom">
             {xText(props.range[0], x)} – {xText(props.range[1], x)} ✕
@@ -53,21 +58,24 @@ export function LineChart(props: LineChartProps & { legend?: boolean }) {
 
 function Legend({ lines }: { lines: readonly DrawnLine[] }) {
   return (
-    <ul className="chart-legend">
+    <ul className="chart-legend" aria-label="Legend">
       {lines.map((line) => (
         <li key={line.key}>
-          <i style={{ background: line.stroke }} /> {line.label}
+          <Swatch color={line.color} /> {line.label}
         </li>
       ))}
     </ul>
   );
 }
 
+/** The last value of a single line; of a mean, the last that is of all ranks. */
 function lastText(lines: readonly DrawnLine[], unit: LineChartProps["unit"]): string {
   if (lines.length !== 1) return "";
-  const { y, raw } = lines[0] as DrawnLine;
-  const known = (raw ?? y).findLast((value) => value !== null);
-  return known === undefined ? "" : valueText(known, unit);
+  const { x, y, raw, odd } = lines[0] as DrawnLine;
+  const at = (raw ?? y).findLastIndex((value) => value !== null);
+  const lastOdd = odd?.[odd.length - 1];
+  if (lastOdd && lastOdd.kind !== "mixed" && lastOdd.x > (x[at] ?? Number.NEGATIVE_INFINITY)) return lastOdd.kind;
+  return at < 0 ? "" : valueText((raw ?? y)[at], unit);
 }
 
 function useDrawnLines(props: LineChartProps, colors: Palette): DrawnLine[] {
@@ -97,7 +105,9 @@ function useChart(props: LineChartProps, drawn: DrawnLine[], colors: Palette, on
   const now = useRef({ props, drawn });
   now.current = { props, drawn };
   const { x = "step", logX, logY, group, unit, fromZero, height = 180 } = props;
-  const shape = drawn.map((line) => [line.key, line.stroke, line.dash, line.faint, line.x.length < 4].join()).join("|");
+  const shape = drawn
+    .map((line) => [line.key, line.stroke, line.dash, line.faint, line.isPartial, line.x.length < 4].join())
+    .join("|");
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: `shape` stands for the lines; their data is set below
   useEffect(() => {
@@ -157,13 +167,16 @@ function makeChart(
       return;
     }
     const rows = readings(plot, now.current.drawn, index);
-    onReading(
-      rangeText(
-        rows.map((row) => row.value),
+    const values = rows.flatMap((row) => (row.value === null ? [] : [row.value]));
+    onReading(rangeText(values, config.unit));
+    if (isOver)
+      tip.show(
+        plot,
+        withOdd(rows, oddReadings(plot, now.current.drawn, plot.cursor.left ?? -1)),
+        index,
+        config.x,
         config.unit,
-      ),
-    );
-    if (isOver) tip.show(plot, rows, index, config.x, config.unit);
+      );
     else tip.hide();
   };
   const plot = new uPlot(
@@ -179,7 +192,7 @@ function makeChart(
       cursor: cursor(config, () => now.current.props.onZoom?.(null)),
       hooks: {
         drawAxes: [(drawnOn) => drawUnderlay(drawnOn, now.current.drawn, config.colors.mark)],
-        draw: [(drawnOn) => drawNonFinite(drawnOn, now.current.drawn)],
+        draw: [(drawnOn) => drawOdd(drawnOn, now.current.drawn)],
         setCursor: [updateReading],
         setSelect: [(selected) => zoom(selected, config, now)],
       },

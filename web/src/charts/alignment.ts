@@ -47,7 +47,8 @@ export function ordered(line: Line, logX: boolean): Line {
   const places = [...last.keys()].sort((a, b) => a - b);
   const pick = <T>(values: T[] | undefined): T[] | undefined =>
     values && places.map((place) => values[last.get(place) as number] as T);
-  return { ...line, x: places, y: pick(line.y) ?? [], low: pick(line.low), high: pick(line.high) };
+  const found: Line = { ...line, x: places, y: pick(line.y) ?? [], low: pick(line.low), high: pick(line.high) };
+  return line.ranks ? { ...found, ranks: pick(line.ranks) as number[] } : found;
 }
 
 /** The smallest and largest finite value between two x values over all lines; null if there is none. */

@@ -1,9 +1,13 @@
+import type uPlot from "uplot";
 import { describe, expect, it } from "vitest";
 import { align, extent, nearest, ordered, padded } from "./alignment";
 import { axisText, chartDescription, spanText, valueText } from "./labels";
 import { stretches } from "./overlays";
+import { dashOf } from "./palette";
+import { oddText, splitMean } from "./rankMeans";
 import { RequestBatch } from "./requestBatch";
 import { smooth } from "./smoothing";
+import { oddReadings, readings } from "./tooltip";
 import type { Line } from "./types";
 
 const line = (x: number[], y: (number | null)[], more: Partial<Line> = {}): Line => ({
@@ -155,5 +159,75 @@ describe("batches", () => {
     const results = await Promise.allSettled([batch.get("a"), batch.get("b")]);
     expect(results.map((one) => one.status)).toEqual(["rejected", "rejected"]);
     expect(await batch.get("a")).toBe(1);
+  });
+});
+
+describe("a mean over ranks", () => {
+  const mean = (x: number[], ranks: number[]): Line =>
+    line(
+      x,
+      x.map((place) => place * 10),
+      { of: 8, ranks },
+    );
+
+  it("is one line if each value is of all ranks", () => {
+    const whole = line([1, 2], [1, 2], { of: 8 });
+    expect(splitMean(whole)).toEqual([whole]);
+  });
+
+  it("ends with a dashed line where ranks lag", () => {
+    const [main, rest] = splitMean(mean([1, 2, 3, 4], [8, 8, 7, 5]));
+    expect(main).toMatchObject({ x: [1, 2], y: [10, 20] });
+    expect(rest).toMatchObject({ x: [2, 3, 4], y: [20, 30, 40], ranks: [8, 7, 5], isPartial: true });
+  });
+
+  it("begins with a dashed line where ranks came later", () => {
+    const [main, rest] = splitMean(mean([1, 2, 3, 4], [5, 5, 8, 8]));
+    expect(main?.x).toEqual([3, 4]);
+    expect(rest?.x).toEqual([1, 2, 3]);
+  });
+
+  it("leaves single incomplete steps out, as where some ranks log less often", () => {
+    const lines = splitMean(mean([1, 2, 3, 4, 5], [8, 1, 8, 1, 8]));
+    expect(lines).toHaveLength(1);
+    expect(lines[0]?.x).toEqual([1, 3, 5]);
+  });
+
+  it("has a gap where ranks were away for long", () => {
+    const x = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
+    const [main, rest] = splitMean(mean(x, [8, 8, 8, 7, 7, 7, 7, 7, 7, 8, 8, 8]));
+    expect(main?.x).toEqual([0, 1, 2, 5.5, 9, 10, 11]);
+    expect(main?.y[3]).toBeNull();
+    expect(rest?.x.slice(0, -1)).toEqual([2, 3, 4, 5, 6, 7, 8, 9]);
+  });
+
+  it("is dashed as a whole if no step has all ranks", () => {
+    expect(splitMean(mean([1, 2], [7, 7]))).toMatchObject([{ dash: true, x: [1, 2] }]);
+  });
+
+  it("is read with the number of its ranks", () => {
+    const drawn = splitMean(mean([1, 2, 3], [8, 8, 7])).map((one) => ({ ...one, stroke: "red" }));
+    const data = align(drawn) as uPlot.AlignedData;
+    const detail = (place: number) => readings({ data }, drawn, place).map((one) => [one.value, one.detail]);
+    expect(detail(1)).toEqual([[20, "mean of 8 ranks"]]);
+    expect(detail(2)).toEqual([[30, "mean of 7 of 8 ranks"]]);
+  });
+});
+
+describe("values that are not finite", () => {
+  it("are named near the cursor", () => {
+    const drawn = [{ ...line([0, 100], [1, null], { odd: [{ x: 100, kind: "NaN", count: 1 }] }), stroke: "red" }];
+    const chart = { valToPos: (value: number) => value };
+    expect(oddReadings(chart, drawn, 97).map((one) => one.text)).toEqual(["NaN"]);
+    expect(oddReadings(chart, drawn, 80)).toEqual([]);
+    expect(oddText({ kind: "mixed", count: 3 })).toBe("3 NaN or infinite");
+    expect(chartDescription("loss", drawn, "step")).toContain("1 value NaN or infinite");
+  });
+});
+
+describe("lines", () => {
+  it("differ in colour or dashes up to 32", () => {
+    const looks = Array.from({ length: 32 }, (_, color) => `${color % 8} ${dashOf({ color }).join(" ")}`);
+    expect(new Set(looks).size).toBe(32);
   });
 });

@@ -71,13 +71,15 @@ export function chartDescription(
   unit?: LineChartProps["unit"],
 ): string {
   const parts: string[] = [];
-  for (const line of lines.filter((one) => !one.faint).slice(0, 5)) {
+  for (const line of lines.filter((one) => !one.faint && !one.isPartial).slice(0, 5)) {
     const known = line.y.filter((value): value is number => value !== null && Number.isFinite(value));
+    const odd = (line.odd ?? []).reduce((sum, { count }) => sum + count, 0);
+    const name = lines.length > 1 ? `${line.label}: ` : "";
+    if (odd) parts.push(`${name}${odd} ${odd === 1 ? "value" : "values"} NaN or infinite`);
     if (!known.length) continue;
     const low = least([...(line.low ?? []), ...known]);
     const high = most([...(line.high ?? []), ...known]);
     const last = known[known.length - 1];
-    const name = lines.length > 1 ? `${line.label}: ` : "";
     parts.push(`${name}last ${valueText(last, unit)}, min ${valueText(low, unit)}, max ${valueText(high, unit)}`);
   }
   if (!parts.length) return `${title}: no values`;

@@ -4,7 +4,7 @@ import type uPlot from "uplot";
 import { extent, padded } from "./alignment";
 import { axisText, spanText } from "./labels";
 import type { DrawnLine } from "./overlays";
-import { isDashed, type Palette } from "./palette";
+import { dashOf, type Palette } from "./palette";
 import type { LineChartProps, XKind } from "./types";
 
 const FONT = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
@@ -97,9 +97,9 @@ export function series(config: ChartConfig, lines: readonly DrawnLine[]): uPlot.
     ...lines.map(
       (line): uPlot.Series => ({
         stroke: line.stroke,
-        width: line.faint || lines.length > 6 ? 1 : 1.5,
+        width: line.faint || line.isPartial || lines.length > 6 ? 1 : 1.5,
         alpha: line.faint ? 0.4 : 1,
-        dash: line.dash || isDashed(line.color) ? [6, 4] : undefined,
+        dash: dashOf(line),
         spanGaps: false,
         points: { show: (_chart, _number) => isFew(line), size: 4, width: 1, fill: config.colors.ground },
       }),

@@ -109,17 +109,26 @@ function drawMark(chart: uPlot, context: Context, place: number, color: string):
   context.fill();
 }
 
-/** Crosses at the bottom where a value was NaN or infinite. */
-export function drawNonFinite(chart: uPlot, lines: readonly DrawnLine[]): void {
+/** Marks of values that are not finite: a cross at the bottom for NaN, a triangle at the edge that an infinity is beyond. */
+export function drawOdd(chart: uPlot, lines: readonly DrawnLine[]): void {
   clipped(chart, (context) => {
     const arm = 3 * devicePixelRatio;
-    const top = chart.bbox.top + chart.bbox.height - 2 * arm;
     context.lineWidth = 1.5 * devicePixelRatio;
     for (const line of lines) {
       context.strokeStyle = line.stroke;
-      for (const place of line.nonFinite ?? []) {
-        const left = chart.valToPos(place, "x", true);
+      context.fillStyle = line.stroke;
+      for (const { x, kind } of line.odd ?? []) {
+        const left = chart.valToPos(x, "x", true);
+        const top = kind === "∞" ? chart.bbox.top + 2 * arm : chart.bbox.top + chart.bbox.height - 2 * arm;
         context.beginPath();
+        if (kind === "∞" || kind === "−∞") {
+          const tip = kind === "∞" ? -arm : arm;
+          context.moveTo(left, top + tip);
+          context.lineTo(left + arm, top - tip);
+          context.lineTo(left - arm, top - tip);
+          context.fill();
+          continue;
+        }
         context.moveTo(left - arm, top - arm);
         context.lineTo(left + arm, top + arm);
         context.moveTo(left + arm, top - arm);

@@ -38,7 +38,12 @@ export function seriesColor(colors: Palette, index: number): string {
   return colors.series[((index % SERIES) + SERIES) % SERIES] as string;
 }
 
-/** From the ninth line on, colours repeat with dashed lines. */
-export function isDashed(index: number): boolean {
-  return Math.floor(index / SERIES) % 2 === 1;
+/** After the eighth line, colours repeat with other dashes. */
+const DASHES: readonly number[][] = [[], [6, 4], [2, 3], [10, 3, 2, 3]];
+const INCOMPLETE = [3, 3];
+
+/** Lengths of dashes and gaps; empty for a solid line. */
+export function dashOf(line: { color: number; dash?: boolean; isPartial?: boolean }): number[] {
+  if (line.isPartial || line.dash) return INCOMPLETE;
+  return DASHES[Math.floor(line.color / SERIES) % DASHES.length] as number[];
 }

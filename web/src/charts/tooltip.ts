@@ -3,28 +3,65 @@
 import type uPlot from "uplot";
 import { valueText, xText } from "./labels";
 import type { DrawnLine } from "./overlays";
+import { dashOf } from "./palette";
+import { oddText, rankCount } from "./rankMeans";
 import type { LineChartProps, XKind } from "./types";
 
 const MAX_ROWS = 12;
 
-export type Reading = { label: string; value: number; stroke: string; index: number };
+/** What the tooltip says about one line. `value` is null for a text alone, such as `NaN`. */
+export type Reading = {
+  line: DrawnLine;
+  value: number | null;
+  text?: string;
+  detail: string;
+  index: number;
+  isAll?: boolean;
+};
 
 /** The values of all lines at an index of the aligned columns, largest first. Between points, the previous one counts. */
 export function readings(chart: Pick<uPlot, "data">, lines: readonly DrawnLine[], place: number): Reading[] {
   const found: Reading[] = [];
-  lines.forEach((line, number) => {
+  const here = chart.data[0]?.[place] ?? 0;
+  let mainHasValue = false;
+  lines.forEach((line, index) => {
     if (line.faint) return;
-    const column = chart.data[number + 1];
+    const column = chart.data[index + 1];
     let at = place;
     while (at >= 0 && column?.[at] === undefined) at -= 1;
     const value = column?.[at];
     const end = line.x[line.x.length - 1];
-    const isPast = end !== undefined && (chart.data[0]?.[place] ?? 0) > end;
-    if (typeof value === "number" && !isPast) {
-      found.push({ label: line.label, value, stroke: line.stroke, index: number });
+    const isHere = typeof value === "number" && !(end !== undefined && here > end);
+    if (isHere && !(line.isPartial && mainHasValue)) {
+      const ranks = line.ranks?.[line.x.indexOf(chart.data[0]?.[at] as number)];
+      found.push({ line, value, detail: rankCount(ranks ?? line.of ?? 0, line.of ?? 0), index });
     }
+    mainHasValue = isHere && !line.isPartial;
   });
-  return found.sort((one, other) => other.value - one.value);
+  return found.sort((one, other) => (other.value as number) - (one.value as number));
+}
+
+const NEAR_PX = 6;
+
+/** The values near the cursor that are not finite. */
+export function oddReadings(chart: Pick<uPlot, "valToPos">, lines: readonly DrawnLine[], left: number): Reading[] {
+  const found: Reading[] = [];
+  lines.forEach((line, index) => {
+    if (line.faint) return;
+    const near = (line.odd ?? [])
+      .map((odd) => ({ odd, apart: Math.abs(chart.valToPos(odd.x, "x") - left) }))
+      .filter(({ apart }) => apart <= NEAR_PX)
+      .sort((one, other) => one.apart - other.apart)[0];
+    const isAll = near?.odd.kind !== "mixed";
+    if (near) found.push({ line, value: null, text: oddText(near.odd), detail: "", index, isAll });
+  });
+  return found;
+}
+
+/** A line whose value here is NaN or infinite has no other; a bucket may have both. */
+export function withOdd(rows: Reading[], odd: Reading[]): Reading[] {
+  const replaced = new Set(odd.filter((one) => one.isAll).map((one) => one.index));
+  return [...odd, ...rows.filter((one) => !replaced.has(one.index))];
 }
 
 export class Tooltip {
@@ -87,14 +124,33 @@ function nearRows(rows: Reading[], focus: number): Reading[] {
 function drawRow(row: Reading, focus: number, unit?: LineChartProps["unit"]): HTMLElement {
   const line = document.createElement("div");
   line.className = row.index === focus ? "chart-tip-row is-near" : "chart-tip-row";
-  const swatch = document.createElement("i");
-  swatch.style.background = row.stroke;
   const label = document.createElement("span");
-  label.textContent = row.label;
+  const isMean = row.line.label === rankCount(row.line.of ?? 0, row.line.of ?? 0);
+  label.textContent = isMean && row.detail ? row.detail : row.line.label;
   const value = document.createElement("b");
-  value.textContent = valueText(row.value, unit);
-  line.append(swatch, label, value);
+  value.textContent = row.text ?? valueText(row.value, unit);
+  line.append(drawSwatch(row.line), label, value);
+  if (row.detail && !isMean) {
+    const detail = document.createElement("small");
+    detail.textContent = row.detail;
+    line.append(detail);
+  }
   return line;
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** With the dashes of the line: colours repeat. */
+function drawSwatch(line: DrawnLine): SVGElement {
+  const swatch = document.createElementNS(SVG, "svg");
+  swatch.setAttribute("width", "22");
+  swatch.setAttribute("height", "8");
+  const stroke = document.createElementNS(SVG, "line");
+  const look = { x1: 0, x2: 22, y1: 4, y2: 4, stroke: line.stroke, "stroke-width": 2.5 };
+  for (const [name, value] of Object.entries(look)) stroke.setAttribute(name, String(value));
+  stroke.setAttribute("stroke-dasharray", dashOf(line).join(" "));
+  swatch.append(stroke);
+  return swatch;
 }
 
 function drawMore(count: number): HTMLElement {

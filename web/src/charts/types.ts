@@ -16,9 +16,17 @@ export type Line = {
   high?: (number | null)[];
   /** X values where an attempt started. */
   marks?: number[];
-  /** X values where the value was NaN or infinite. */
-  nonFinite?: number[];
+  /** Where values were NaN or infinite. */
+  odd?: OddValue[];
+  /** A line that lacks ranks; it belongs to the line before it, and has no entry in the legend. */
+  isPartial?: boolean;
+  /** Of a mean: over how many ranks; and of how many each value is, if not of all. */
+  of?: number;
+  ranks?: number[];
 };
+
+/** Values that cannot be drawn. `mixed`: some of a bucket, of which kind is not known. */
+export type OddValue = { x: number; kind: "NaN" | "∞" | "−∞" | "mixed"; count: number };
 
 export type LineChartProps = {
   title: string;
@@ -36,6 +44,8 @@ export type LineChartProps = {
   height?: number;
   /** Text beside the title, such as `16 of 512 ranks`. */
   note?: string;
+  /** The title of the note. */
+  noteTitle?: string;
   /** The unit of the values; plain numbers by default. */
   unit?: "bytes" | "percent";
   /** Start the y axis at zero. */

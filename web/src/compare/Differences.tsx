@@ -1,6 +1,7 @@
 /** The table of differences: a column per run, rows for metrics, params, spec and code. */
 
 import "./Differences.css";
+import { Swatch } from "../charts";
 import { number } from "../format";
 import { Link } from "../router";
 import type { Comparison, RunRow } from "../types";
@@ -15,7 +16,6 @@ import {
   TITLES,
 } from "./differences";
 import { valueText } from "./fields";
-import { Swatch } from "./Legend";
 import type { Entry } from "./lines";
 import type { Choices } from "./urlState";
 

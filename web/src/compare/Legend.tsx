@@ -1,8 +1,7 @@
 /** The compared runs or groups, to show, hide, highlight or remove. */
 
 import "./Legend.css";
-import { seriesColor, usePalette } from "../charts";
-import { isDashed } from "../charts/palette";
+import { Swatch } from "../charts";
 import { Link } from "../router";
 import type { RunRow } from "../types";
 import { StatusMark } from "../ui";
@@ -18,23 +17,6 @@ interface Props {
   onHighlight: (key: string | null) => void;
   onSwitch: (off: string[]) => void;
   onRemove: (run: string) => void;
-}
-
-export function Swatch({ color, width = 18 }: { color: number; width?: number }) {
-  const stroke = seriesColor(usePalette(), color);
-  return (
-    <svg className="legend-swatch" width={width} height="8" aria-hidden="true">
-      <line
-        x1="0"
-        x2={width}
-        y1="4"
-        y2="4"
-        stroke={stroke}
-        strokeWidth="3"
-        strokeDasharray={isDashed(color) ? "5 3" : ""}
-      />
-    </svg>
-  );
 }
 
 export function Legend(props: Props) {

@@ -1,13 +1,14 @@
 /** The lines of a chart: one per run, or one per group of runs. */
 
-import type { Line } from "../charts";
+import { incompleteKey, type Line, splitMean } from "../charts";
 import { num } from "../format";
+import { oddOf } from "../run/chartLines";
 import type { ChartLine, Num } from "../types";
 import { type Band, type Group, meanLine, type Series } from "./runGroups";
 import type { XAxis } from "./urlState";
 
-export type RunLine = { run: string } & Pick<ChartLine, "steps" | "times" | "mean"> &
-  Partial<Pick<ChartLine, "low" | "high">>;
+export type RunLine = { run: string } & Pick<ChartLine, "steps" | "times" | "mean" | "odd" | "ranks" | "of"> &
+  Partial<Pick<ChartLine, "low" | "high" | "last">>;
 
 /** An entry of the legend: a run or a group of runs. */
 export interface Entry {
@@ -66,26 +67,46 @@ export function chartLines(found: RunLine[], entries: Entry[], options: DrawOpti
       y: numbers(line.mean),
       low: numbers(line.low ?? line.mean),
       high: numbers(line.high ?? line.mean),
+      of: line.of,
+      ranks: line.ranks,
+      odd: oddOf({ odd: line.odd, last: line.last ?? [] }, x),
     });
   }
   const shown = entries.filter((entry) => entry.isOn && entry.runs.some((run) => series.has(run)));
-  const lines = shown.map((entry) => entryLine(entry, series, options, shown.length <= MAX_BANDS));
-  if (options.highlighted === null || !shown.some((entry) => entry.key === options.highlighted)) return lines;
+  const lines = shown.flatMap((entry) => entryLines(entry, series, options, shown.length <= MAX_BANDS));
+  const { highlighted } = options;
+  if (highlighted === null || !shown.some((entry) => entry.key === highlighted)) return lines;
   // The highlighted line is drawn last, above all others.
-  const rank = (line: Line) => (line.key === options.highlighted ? 1 : 0);
-  return lines.map((line) => ({ ...line, faint: line.key !== options.highlighted })).sort((a, b) => rank(a) - rank(b));
+  const isHighlighted = (line: Line) => line.key === highlighted || line.key === incompleteKey(highlighted);
+  return lines
+    .map((line) => ({ ...line, faint: !isHighlighted(line) }))
+    .sort((a, b) => Number(isHighlighted(a)) - Number(isHighlighted(b)));
 }
 
-function entryLine(entry: Entry, series: Map<string, Series>, options: DrawOptions, withBand: boolean): Line {
+function entryLines(entry: Entry, series: Map<string, Series>, options: DrawOptions, withBand: boolean): Line[] {
   const { key, label, color } = entry;
   const members = entry.runs.flatMap((run) => series.get(run) ?? []);
   const [only] = members;
   if (members.length === 1 && only !== undefined) {
-    const line: Line = { key, label, color, x: only.x, y: only.y };
-    return withBand ? { ...line, low: only.low, high: only.high } : line;
+    const { x, y, low, high, of, ranks, odd } = only;
+    const line: Line = { key, label, color, x, y, ...(withBand ? { low, high } : {}) };
+    if (odd?.length) line.odd = odd;
+    if (of !== undefined && of > 1) line.of = of;
+    return splitMean(ranks ? { ...line, ranks } : line);
   }
-  const mean = meanLine(members, options.band);
-  return { key, label: `${label} (${members.length})`, color, x: mean.x, y: mean.y, low: mean.low, high: mean.high };
+  // A group is the mean of its runs, so a run counts only where all of its ranks do.
+  const mean = meanLine(members.map(wholePart), options.band);
+  const odd = members.flatMap((member) => member.odd ?? []).sort((one, other) => one.x - other.x);
+  const named = `${label} (${members.length})`;
+  return [
+    { key, label: named, color, x: mean.x, y: mean.y, low: mean.low, high: mean.high, ...(odd.length ? { odd } : {}) },
+  ];
+}
+
+function wholePart(series: Series): Series {
+  const { ranks, of = 0 } = series;
+  if (!ranks?.some((count) => count >= of)) return series;
+  return { ...series, y: series.y.map((value, at) => ((ranks[at] as number) >= of ? value : null)) };
 }
 
 /** The entries of the legend: groups, or runs without grouping. Hiding entries does not change colours. */

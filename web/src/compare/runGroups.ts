@@ -1,5 +1,6 @@
 /** Groups runs with equal values of selected params: the mean of each group with a band around it. */
 
+import type { OddValue } from "../charts";
 import { type MeasuredRun, valueText } from "./fields";
 
 export interface Series {
@@ -8,6 +9,9 @@ export interface Series {
   y: (number | null)[];
   low?: (number | null)[];
   high?: (number | null)[];
+  of?: number | undefined;
+  ranks?: number[] | undefined;
+  odd?: OddValue[];
 }
 
 export interface Group {

@@ -8,17 +8,9 @@ import { seconds } from "../format";
 import { type ParamChanges, setParams, useParamList, useRoute } from "../router";
 import { Dialog, EmptyState, ErrorMessage, Icon } from "../ui";
 import { ChartBar } from "./ChartBar";
-import {
-  type AxisOptions,
-  type Epochs,
-  epochsOf,
-  type Group,
-  grouped,
-  linesOf,
-  naturalOrder,
-  stepsOf,
-} from "./chartLines";
+import { type AxisOptions, type Epochs, epochsOf, linesOf, ranksNote, stepsOf } from "./chartLines";
 import { type ChartSource, useChart, useChartSource } from "./chartSource";
+import { type Group, grouped, naturalOrder } from "./metricSections";
 import { parseRanks } from "./ranks";
 import type { RunContext } from "./runContext";
 
@@ -216,8 +208,7 @@ const MetricChart = memo(function MetricChart(props: MetricChartProps): ReactNod
     );
   }
   const zoom = (range: [number, number] | null) => setParams(zoomed(range, chart, view.axis), { push: true });
-  const shown =
-    chart.mode === "ranks" && chart.of > chart.lines.length ? `${chart.lines.length} of ${chart.of} ranks` : "";
+  const ranks = ranksNote(chart);
   return (
     <div className="chart-card">
       <LineChart
@@ -232,7 +223,8 @@ const MetricChart = memo(function MetricChart(props: MetricChartProps): ReactNod
         group={`run ${view.axis.x}`}
         height={height}
         legend={isBig ?? false}
-        note={shown || (chart.mode === "mean" && chart.of > 1 ? `mean of ${chart.of}` : "")}
+        note={ranks.note}
+        noteTitle={ranks.title}
       />
       {!isBig && (
         <div className="chart-tools">

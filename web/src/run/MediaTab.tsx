@@ -8,8 +8,8 @@ import { LazyMount } from "../charts";
 import { num, number, value } from "../format";
 import { useParam } from "../router";
 import { EmptyState, ErrorMessage, Spinner } from "../ui";
-import { matcher } from "./chartLines";
 import { bars, dots, groupMedia, MEDIA_KINDS, type MediaEvent, type MediaSeries } from "./media";
+import { matcher } from "./metricSections";
 import { pathPart } from "./outputs";
 import type { RunContext } from "./runContext";
 

@@ -3,15 +3,24 @@
 import "./card.css";
 import "./Overview.css";
 import { type ReactNode, useMemo, useState } from "react";
-import { apiPath, isDone, type Json, type ResourceUse, type ResourceUseRow, type Summary, useResource } from "../api";
+import {
+  apiPath,
+  isDone,
+  type Json,
+  queryString,
+  type ResourceUse,
+  type ResourceUseRow,
+  type Summary,
+  useResource,
+} from "../api";
 import { ago, durationText, mib, num, number, value } from "../format";
 import { InlineMarkdown } from "../markdown";
 import { Link, useParam } from "../router";
 import { CopyButton } from "../ui";
 import { useNow } from "../ui/hooks";
 import { Alerts } from "./Alerts";
-import { grouped, matcher, naturalOrder } from "./chartLines";
 import { Description } from "./Description";
+import { grouped, matcher, naturalOrder } from "./metricSections";
 import { progressOf, secondsLeft } from "./progress";
 import type { RunContext } from "./runContext";
 
@@ -69,7 +78,19 @@ function Progress({ context: { run } }: { context: RunContext }): ReactNode {
 
 // Metrics -------------------------------------------------------------------------------------------------------------
 
-function Metrics({ context: { run } }: { context: RunContext }): ReactNode {
+type MetricOwner = { name: string; replica: string; rank: number | null; replica_count: number };
+
+/** Of a run with several replicas: whose values the summaries are. */
+function useOwners({ run, topology, isLive }: RunContext): Map<string, MetricOwner> {
+  const isNeeded = (topology?.replicas.length ?? 0) > 1 && Object.keys(run.summaries).length > 0;
+  const path = isNeeded ? apiPath`/runs/${run.id}/metrics` + queryString({ brief: 1 }) : null;
+  const { data } = useResource<{ metrics: MetricOwner[] }>(path, { pollMs: isLive ? 30_000 : undefined });
+  return useMemo(() => new Map((data?.metrics ?? []).map((one) => [one.name, one])), [data]);
+}
+
+function Metrics({ context }: { context: RunContext }): ReactNode {
+  const { run } = context;
+  const owners = useOwners(context);
   const [filter, setFilter] = useParam("metric");
   const [isAll, setAll] = useState(false);
   const names = grouped(naturalOrder(Object.keys(run.summaries)), [], "").flatMap((group) => group.metrics);
@@ -92,6 +113,7 @@ function Metrics({ context: { run } }: { context: RunContext }): ReactNode {
             <thead>
               <tr>
                 <th>name</th>
+                {owners.size > 0 && <th title="The first rank that logged the metric; its values are shown">of</th>}
                 <th className="right">last</th>
                 <th className="right">min</th>
                 <th className="right">max</th>
@@ -100,7 +122,13 @@ function Metrics({ context: { run } }: { context: RunContext }): ReactNode {
             </thead>
             <tbody>
               {shown.map((name) => (
-                <MetricLine key={name} id={run.id} name={name} summary={run.summaries[name] as Summary} />
+                <MetricLine
+                  key={name}
+                  id={run.id}
+                  name={name}
+                  summary={run.summaries[name] as Summary}
+                  owner={owners.size > 0 ? (owners.get(name) ?? null) : undefined}
+                />
               ))}
             </tbody>
           </table>
@@ -115,13 +143,21 @@ function Metrics({ context: { run } }: { context: RunContext }): ReactNode {
   );
 }
 
-function MetricLine({ id, name, summary }: { id: string; name: string; summary: Summary }): ReactNode {
+type MetricLineProps = { id: string; name: string; summary: Summary; owner: MetricOwner | null | undefined };
+
+function MetricLine({ id, name, summary, owner }: MetricLineProps): ReactNode {
   const amount = (key: string) => number(num(summary[key] as Json));
   return (
     <tr>
       <td className="name">
         <Link to={`/runs/${encodeURIComponent(id)}/charts?filter=${encodeURIComponent(name)}`}>{name}</Link>
       </td>
+      {owner !== undefined && (
+        <td className="soft metric-owner" title={owner?.rank == null ? undefined : `rank ${owner.rank}`}>
+          {owner?.replica}{" "}
+          {owner && owner.replica_count > 1 && <span className="faint">of {owner.replica_count} ranks</span>}
+        </td>
+      )}
       <td className="right strong">{amount("last")}</td>
       <td className="right soft">{amount("min")}</td>
       <td className="right soft">{amount("max")}</td>

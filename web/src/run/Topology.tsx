@@ -5,11 +5,12 @@ import { type KeyboardEvent, type MouseEvent, memo, type ReactNode, useMemo, use
 import type { Lag, TopologyReplica } from "../api";
 import { ago, number, plural } from "../format";
 import { setParams, useRoute } from "../router";
+import { rankText } from "./ranks";
 import { byRole, countByMark, LAG_LABELS, MARKS, markOf, shownLags } from "./replicaLag";
 import type { RunContext } from "./runContext";
 
 const MAX_SIDE_BY_SIDE = 24; // replicas: with more, the summary is above the cells
-const MAX_WITH_RANKS = 64; // replicas: with more, cells do not show their rank
+const MAX_WITH_INDEX = 64; // replicas: with more, cells do not show their index
 
 export function TopologyStrip({ context }: { context: RunContext }): ReactNode {
   const { topology } = context;
@@ -89,7 +90,7 @@ const Cells = memo(function Cells({ replicas, opened }: CellsProps): ReactNode {
   const [near, setNear] = useState<{ one: TopologyReplica; left: number; top: number } | null>(null);
   const [focusedSeries, setFocused] = useState(0);
   const place = useRef<HTMLDivElement>(null);
-  const size = replicas.length <= MAX_WITH_RANKS ? "is-large" : replicas.length <= 256 ? "is-middle" : "is-small";
+  const size = replicas.length <= MAX_WITH_INDEX ? "is-large" : replicas.length <= 256 ? "is-middle" : "is-small";
 
   const find = (event: { target: EventTarget }) => {
     const cell = (event.target as HTMLElement).closest<HTMLElement>("[data-place]");
@@ -135,6 +136,7 @@ const Cells = memo(function Cells({ replicas, opened }: CellsProps): ReactNode {
         <div key={group.role} className="topology-role">
           <span className="topology-role-name">
             {group.role} {group.replicas.length > 1 && <span className="faint">× {group.replicas.length}</span>}
+            {hasOtherRanks(group.replicas) && <span className="faint"> · {ranksOf(group.replicas)}</span>}
           </span>
           <div className="topology-grid">
             {group.replicas.map((one) => {
@@ -159,6 +161,12 @@ const Cells = memo(function Cells({ replicas, opened }: CellsProps): ReactNode {
   );
 });
 
+/** Cells show the index of a replica in its role; the ranks are beside the role if they are others. */
+const hasOtherRanks = (replicas: readonly TopologyReplica[]): boolean => replicas.some((one) => one.rank !== one.index);
+
+const ranksOf = (replicas: readonly TopologyReplica[]): string =>
+  `${replicas.length > 1 ? "ranks" : "rank"} ${rankText(replicas.map((one) => one.rank)).replaceAll("-", "–")}`;
+
 type CellProps = { one: TopologyReplica; place: number; lag: Lag; isOpen: boolean; isFirst: boolean; isNamed: boolean };
 
 const Cell = memo(function Cell({ one, place, lag, isOpen, isFirst, isNamed }: CellProps): ReactNode {
@@ -173,7 +181,7 @@ const Cell = memo(function Cell({ one, place, lag, isOpen, isFirst, isNamed }: C
       aria-pressed={isOpen}
       aria-label={replicaLabel(one)}
     >
-      {isNamed ? one.rank : ""}
+      {isNamed ? one.index : ""}
       {symbol && <i aria-hidden="true">{symbol}</i>}
     </button>
   );

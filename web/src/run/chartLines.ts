@@ -1,10 +1,9 @@
 /** Converts a chart response to lines of a chart, and groups metrics. */
 
-import type { Line, XKind } from "../charts/types";
+import { splitMean } from "../charts/rankMeans";
+import type { Line, OddValue, XKind } from "../charts/types";
 import { num } from "../format";
 import type { Chart, ChartLine, Num } from "../types";
-
-const PINNED = "pinned";
 
 /** Epochs by step, from the metric `epoch`; null if it was not logged. */
 export type Epochs = { steps: number[]; epochs: number[] } | null;
@@ -56,7 +55,7 @@ function places(line: { steps: number[]; times: number[] }, axis: AxisOptions): 
 }
 
 export function linesOf(chart: Chart, axis: AxisOptions): Line[] {
-  const lines = chart.lines.map((line, index) => lineOf(chart, line, index, axis));
+  const lines = chart.lines.flatMap((line, index) => splitMean(lineOf(chart, line, index, axis)));
   for (const [index, old] of (chart.overwritten ?? []).entries()) {
     const at = chart.lines.findIndex((line) => line.replica === old.replica);
     lines.push({
@@ -74,23 +73,57 @@ export function linesOf(chart: Chart, axis: AxisOptions): Line[] {
 function lineOf(chart: Chart, line: ChartLine, index: number, axis: AxisOptions): Line {
   const x = places(line, axis);
   const isMean = chart.mode === "mean";
-  const nonFinite = x.filter((_, at) => line.last[at] !== null && finite(line.last[at]) === null);
+  const odd = oddOf(line, x);
   const [low, high] = [line.low.map(finite), line.high.map(finite)];
   const isThin = low.every((value, at) => value === high[at]);
   return {
     key: line.replica ?? "mean",
-    label: isMean ? (chart.of > 1 ? `mean of ${chart.of}` : chart.name) : nameOf(line),
+    label: isMean ? (chart.of > 1 ? `mean of ${chart.of} ranks` : chart.name) : nameOf(line),
     color: index,
     x,
     y: line.mean.map(finite),
     ...(isThin ? {} : { low, high }),
-    ...(nonFinite.length ? { nonFinite: nonFinite.slice(0, 500) } : {}),
+    ...(odd.length ? { odd } : {}),
+    ...(isMean && chart.of > 1 ? { of: chart.of } : {}),
+    ...(line.ranks ? { ranks: line.ranks } : {}),
     ...(index === 0 ? { marks: marksOf(chart, line, axis) } : {}),
   };
 }
 
+/** Where values were NaN or infinite. The kind is known if the last value of a bucket is one. */
+export function oddOf(line: Pick<ChartLine, "last" | "odd">, x: readonly number[]): OddValue[] {
+  return (line.odd ?? []).flatMap((count, at) => {
+    if (!count) return [];
+    const last = num(line.last[at] ?? null);
+    const isKnown = count === 1 && last !== null && !Number.isFinite(last);
+    const kind = !isKnown ? "mixed" : Number.isNaN(last) ? "NaN" : last > 0 ? "∞" : "−∞";
+    return [{ x: x[at] as number, kind, count }];
+  });
+}
+
+/** `worker-3 (rank 4)`: the index and the rank differ as soon as there is a master. */
 function nameOf(line: ChartLine): string {
-  return line.replica ?? (line.rank === null ? "run" : `rank ${line.rank}`);
+  if (line.replica === null) return line.rank === null ? "run" : `rank ${line.rank}`;
+  return line.rank === null || line.replica.endsWith(`-${line.rank}`)
+    ? line.replica
+    : `${line.replica} (rank ${line.rank})`;
+}
+
+/** The note beside the title: of which ranks the lines are. */
+export function ranksNote(chart: Chart): { note: string; title: string } {
+  if (chart.mode === "ranks") {
+    const shown = chart.lines.length;
+    return { note: chart.of > shown ? `${shown} of ${chart.of} ranks` : "", title: "" };
+  }
+  if (chart.of < 2) return { note: "", title: "" };
+  const { count = 0, replicas = [] } = chart.behind ?? {};
+  const names = replicas.map(({ replica, step }) => `${replica} at step ${step}`).join(", ");
+  return {
+    note: `mean of ${chart.of} ranks${count ? `, ${count} behind` : ""}`,
+    title: count
+      ? `Behind: ${names}${count > replicas.length ? ` and ${count - replicas.length} more` : ""}. Dashed: steps that lack ranks.`
+      : "",
+  };
 }
 
 /** Where the second and later attempts started. */
@@ -122,45 +155,4 @@ export function stepsOf(range: [number, number], charts: readonly Chart[], axis:
     }
   }
   return first <= last ? [first, last] : null;
-}
-
-export type Group = { name: string; metrics: string[] };
-
-/** Metrics by the prefix before their first slash: pinned ones first, then those without a prefix. */
-export function grouped(names: readonly string[], pins: readonly string[], filter: string): Group[] {
-  const matching = names.filter(matcher(filter));
-  const groups = new Map<string, string[]>();
-  const add = (group: string, name: string) => {
-    const others = groups.get(group);
-    if (others) others.push(name);
-    else groups.set(group, [name]);
-  };
-  for (const name of matching) if (pins.includes(name)) add(PINNED, name);
-  for (const name of matching) if (!pins.includes(name) && !name.includes("/")) add("", name);
-  for (const name of matching)
-    if (!pins.includes(name) && name.includes("/")) add(name.slice(0, name.indexOf("/")), name);
-  const found = [...groups].map(([name, metrics]) => ({ name, metrics }));
-  const place = ({ name }: Group) =>
-    name === PINNED ? 0 : name === "" ? 1 : name === "sys" || name === "system" ? 3 : 2;
-  return found.sort((one, other) => place(one) - place(other) || (one.name < other.name ? -1 : 1));
-}
-
-const collator = new Intl.Collator("en", { numeric: true });
-
-/** `layer 2` before `layer 10`. */
-export const naturalOrder = (names: string[]): string[] => [...names].sort(collator.compare);
-
-/** Matches names that contain every word of the filter; `*` matches anything. */
-export function matcher(filter: string): (name: string) => boolean {
-  const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
-  const tests = words.map((word) => {
-    if (!word.includes("*")) return (name: string) => name.includes(word);
-    const parts = word.split("*").map((part) => part.replace(/[.+?^${}()|[\]\\]/g, "\\$&"));
-    const pattern = new RegExp(parts.join(".*"));
-    return (name: string) => pattern.test(name);
-  });
-  return (name) => {
-    const low = name.toLowerCase();
-    return tests.every((test) => test(low));
-  };
 }

@@ -1,10 +1,11 @@
 import { describe, expect, it } from "vitest";
-import type { Chart, LogLine, OutputRow, StatusRow, TopologyReplica } from "../types";
-import { epochAt, epochsOf, grouped, linesOf, matcher, naturalOrder, stepsOf } from "./chartLines";
+import type { Chart, ChartLine, LogLine, OutputRow, StatusRow, TopologyReplica } from "../types";
+import { epochAt, epochsOf, linesOf, oddOf, ranksNote, stepsOf } from "./chartLines";
 import { attemptsOf } from "./history";
 import { whoText } from "./LogLines";
 import { chunks, opened, plainText, splitMatches, toneOf, withEarlier, withLater } from "./logWindow";
 import { bars, dots, groupMedia, type MediaEvent } from "./media";
+import { grouped, matcher, naturalOrder } from "./metricSections";
 import { ancestors, childrenOf, pathPart } from "./outputs";
 import { progressOf, secondsLeft } from "./progress";
 import { parseRanks, rankText } from "./ranks";
@@ -172,11 +173,36 @@ const chart = (more: Partial<Chart> = {}): Chart => ({
 describe("lines of a chart", () => {
   const axis = { x: "step", startedAt: 90, epochs: null } as const;
 
-  it("have gaps and crosses for non-finite values", () => {
-    const [line] = linesOf(chart(), axis);
+  it("have gaps and marks for values that are not finite", () => {
+    const [first] = chart().lines;
+    const [line] = linesOf(chart({ lines: [{ ...(first as ChartLine), odd: [0, 1, 0] }] }), axis);
     expect(line?.y).toEqual([1.5, null, 0.2]);
     expect(line?.high).toEqual([2, null, 0.3]);
-    expect(line?.nonFinite).toEqual([10]);
+    expect(line?.odd).toEqual([{ x: 10, kind: "NaN", count: 1 }]);
+  });
+
+  it("say what a bucket hides as far as it is known", () => {
+    const odd = oddOf({ odd: [1, 1, 3, 1, 0], last: ["Infinity", "-Infinity", "NaN", 2, 1] }, [0, 1, 2, 3, 4]);
+    expect(odd.map(({ x, kind }) => [x, kind])).toEqual([
+      [0, "∞"],
+      [1, "−∞"],
+      [2, "mixed"],
+      [3, "mixed"],
+    ]);
+  });
+
+  it("say of which ranks they are", () => {
+    expect(ranksNote(chart()).note).toBe("mean of 4 ranks");
+    const late = { count: 1, replicas: [{ replica: "worker-2", rank: 3, step: 17 }] };
+    expect(ranksNote(chart({ behind: late }))).toEqual({
+      note: "mean of 4 ranks, 1 behind",
+      title: "Behind: worker-2 at step 17. Dashed: steps that lack ranks.",
+    });
+    const [first] = chart().lines;
+    const ranks = { ...(first as ChartLine), replica: "worker-3", rank: 4 };
+    expect(linesOf(chart({ mode: "ranks", lines: [ranks] }), axis)[0]?.label).toBe("worker-3 (rank 4)");
+    expect(linesOf(chart({ mode: "ranks", lines: [{ ...ranks, rank: 3 }] }), axis)[0]?.label).toBe("worker-3");
+    expect(ranksNote(chart({ mode: "ranks" })).note).toBe("1 of 4 ranks");
   });
 
   it("have steps, time since start, time of day or epochs as x", () => {

@@ -299,12 +299,14 @@ function Head({ columns, template, sort, some, all }: HeadProps): ReactNode {
   );
 }
 
+const FIRST_RANK = "of the first rank that logged it";
+
 function headerTitle({ key, title }: Column): string {
   const [, head = "", name = title] = /^(metric|min|max|params)\.(.+)$/s.exec(key) ?? [];
   const what: Record<string, string> = {
-    metric: `Last value of metric ${name}`,
-    min: `Smallest value of metric ${name}`,
-    max: `Largest value of metric ${name}`,
+    metric: `Last value of metric ${name} ${FIRST_RANK}`,
+    min: `Smallest value of metric ${name} ${FIRST_RANK}`,
+    max: `Largest value of metric ${name} ${FIRST_RANK}`,
     params: `Param ${name}`,
   };
   return `${what[head] ?? title}. Click to sort.`;

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated, NamedTuple
+from operator import itemgetter
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
@@ -25,6 +26,7 @@ MOST_SHARED = 20  # metrics of a comparison
 MOST_RUNS = 100
 MOST_LINES = 64
 MOST_BUCKETS = 5_000
+MOST_BEHIND = 20  # replicas of which a chart says that they are behind
 ALL_BUCKETS = 60_000  # points of all lines of a response
 FEWEST = 40
 
@@ -128,6 +130,7 @@ def _chart(  # noqa: PLR0913, PLR0917 - the parts of a chart
         "name": name,
         "mode": view.mode.value,
         "of": len(logged),
+        **(_behind(series, name) if view.mode is Mode.MEAN else {}),
         "attempts": [
             {"attempt": number, "first_step": step}
             for number, step in (series.first_steps(name, logged[0]) if logged else ())
@@ -135,6 +138,13 @@ def _chart(  # noqa: PLR0913, PLR0917 - the parts of a chart
     }
     lost = [_lost(series, name, one, view) for one in chosen if one is not None] if overwritten else []
     return joined(about, [f'"lines":[{",".join(lines)}]', f'"overwritten":[{",".join(filter(None, lost))}]'])
+
+
+def _behind(series: RunSeries, name: str) -> dict[str, Any]:
+    """Which replicas a mean lacks at its end, the slowest first."""
+    found = sorted(series.behind(name), key=itemgetter(1))
+    rows = [{"replica": one, "rank": series.rank(one), "step": step} for one, step in found[:MOST_BEHIND]]
+    return {"behind": {"count": len(found), "replicas": rows}}
 
 
 def _line(  # noqa: PLR0913, PLR0917 - the parts of a line
@@ -152,7 +162,8 @@ def _line(  # noqa: PLR0913, PLR0917 - the parts of a line
     def make() -> str:
         if replica is None:
             rows = series.over_ranks(name, view.buckets, view.first, view.last)
-            return line_text({**about, "replica": None, "rank": None}, rows)
+            of = len(series.replicas(name))
+            return line_text({**about, "replica": None, "rank": None, "of": of}, rows, of)
         drawn = series.buckets(name, view.buckets, replica, view.first, view.last)[replica]
         return line_text({**about, "replica": replica, "rank": series.rank(replica)}, drawn)
 

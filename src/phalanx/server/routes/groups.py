@@ -14,11 +14,22 @@ from fastapi import APIRouter, Query, Request
 from phalanx.errors import CallError
 from phalanx.scheduler.group_report import GroupReport
 from phalanx.server.context import Caller, Context, Here
-from phalanx.server.http import openapi
-from phalanx.server.http.bodies import JsonBody, disk_refusal, json_object
+from phalanx.server.http.bodies import disk_refusal
+from phalanx.server.http.error_statuses import refusals
+from phalanx.server.http.pagination import Limit, Offset
+from phalanx.server.http.request_models import json_body
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import EncodedJsonResponse, JsonResponse, RequestError, encoded
 from phalanx.server.run_environment import environment_for_runs
+from phalanx.server.schemas.groups import (
+    ChangedGroup,
+    ConcurrencyChange,
+    GroupDetails,
+    NewPoint,
+    ParamImportance,
+    TrialPage,
+    TrialsChange,
+)
 from phalanx.store import Run
 from phalanx.submission.group_requests import GroupRequests, InvalidRequest, require_group
 
@@ -26,7 +37,7 @@ KEPT_S = 3600.0  # a report only reads what is new
 TAKEN_UP_S = 5.0  # how long a response waits for the scheduler to take a request
 LOOK_S = 0.02
 
-router = APIRouter(prefix="/api/v1/groups/{run_id}", tags=["groups"])
+router = APIRouter(prefix="/api/v1/groups/{run_id}", tags=["groups"], responses=refusals(409))
 
 
 class SharedReport:
@@ -63,7 +74,7 @@ def _group(here: Context, run_id: str) -> Run:
     return run
 
 
-@router.get("")
+@router.get("", response_model=GroupDetails)
 def show_group(run_id: str, request: Request, here: Here) -> JsonResponse:
     """The progress of a group: counts of trials by state, the best trial, the rungs, and the settings of its search.
     `seq` is the last record of its journal that was read."""
@@ -74,14 +85,14 @@ def show_group(run_id: str, request: Request, here: Here) -> JsonResponse:
     return EncodedJsonResponse(_reported(request, here, run_id, make))
 
 
-@router.get("/trials")
+@router.get("/trials", response_model=TrialPage)
 def list_trials(  # noqa: PLR0913, PLR0917 - each is a parameter of the query
     run_id: str,
     request: Request,
     here: Here,
     sort: Literal["trial", "value"] = "trial",
-    limit: Annotated[int, Query(ge=0, le=10_000)] = 100,
-    offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+    limit: Limit = 100,
+    offset: Offset = 0,
     changed_after: Annotated[int, Query(ge=0, le=2**53, description="a `seq` of an earlier response")] = 0,
 ) -> JsonResponse:
     """A page of the trials: params, values, why they ended, and the times of each attempt. With `changed_after`, only
@@ -95,7 +106,7 @@ def list_trials(  # noqa: PLR0913, PLR0917 - each is a parameter of the query
     return EncodedJsonResponse(here.recent.get(key, lambda: _reported(request, here, run_id, make)))
 
 
-@router.get("/importance")
+@router.get("/importance", response_model=ParamImportance)
 def show_importance(run_id: str, request: Request, here: Here) -> JsonResponse:
     """How much each param decided whether a trial is among the best (PED-ANOVA), most important first, and the number
     of trials that this rests on."""
@@ -103,53 +114,50 @@ def show_importance(run_id: str, request: Request, here: Here) -> JsonResponse:
     return EncodedJsonResponse(here.recent.get(("importance", run_id), make))
 
 
-@router.post("/pause")
+@router.post("/pause", response_model=ChangedGroup, responses=refusals(507))
 def pause_group(run_id: str, request: Request, here: Here, caller: Caller) -> JsonResponse:
     """Start no more trials until it is resumed. Running trials go on."""
     return _change(request, here, run_id, caller.name, lambda requests: requests.pause())
 
 
-@router.post("/resume")
+@router.post("/resume", response_model=ChangedGroup, responses=refusals(507))
 def resume_group(run_id: str, request: Request, here: Here, caller: Caller) -> JsonResponse:
     """Continue a paused group. One that has ended runs what failed or was stopped again, and goes on."""
     return _change(request, here, run_id, caller.name, lambda requests: requests.resume())
 
 
-@router.post("/finish")
+@router.post("/finish", response_model=ChangedGroup, responses=refusals(507))
 def finish_group(run_id: str, request: Request, here: Here, caller: Caller) -> JsonResponse:
     """Start no more trials; the group ends when those that run have ended."""
     return _change(request, here, run_id, caller.name, lambda requests: requests.finish())
 
 
-@router.post("/concurrency", openapi_extra=openapi.body({"n": openapi.WHOLE}, "n"))
-def set_concurrency(run_id: str, body: JsonBody, request: Request, here: Here, caller: Caller) -> JsonResponse:
+@router.post("/concurrency", response_model=ChangedGroup, responses=refusals(507))
+def set_concurrency(
+    run_id: str,
+    body: Annotated[ConcurrencyChange, json_body(ConcurrencyChange)],
+    request: Request,
+    here: Here,
+    caller: Caller,
+) -> JsonResponse:
     """Change how many trials run at a time."""
-    n = _only(body, "n")
-    return _change(request, here, run_id, caller.name, lambda requests: requests.set_concurrency(n))
+    return _change(request, here, run_id, caller.name, lambda requests: requests.set_concurrency(body.n))
 
 
-@router.post("/extend", openapi_extra=openapi.body({"n": openapi.WHOLE}, "n"))
-def extend_group(run_id: str, body: JsonBody, request: Request, here: Here, caller: Caller) -> JsonResponse:
+@router.post("/extend", response_model=ChangedGroup, responses=refusals(507))
+def extend_group(
+    run_id: str, body: Annotated[TrialsChange, json_body(TrialsChange)], request: Request, here: Here, caller: Caller
+) -> JsonResponse:
     """Change the number of trials in total, also of a group that has ended."""
-    n = _only(body, "n")
-    return _change(request, here, run_id, caller.name, lambda requests: requests.extend(n))
+    return _change(request, here, run_id, caller.name, lambda requests: requests.extend(body.n))
 
 
-@router.post("/points", openapi_extra=openapi.body({"params": openapi.ANYTHING}, "params"))
-def add_point(run_id: str, body: JsonBody, request: Request, here: Here, caller: Caller) -> JsonResponse:
+@router.post("/points", response_model=ChangedGroup, responses=refusals(507))
+def add_point(
+    run_id: str, body: Annotated[NewPoint, json_body(NewPoint)], request: Request, here: Here, caller: Caller
+) -> JsonResponse:
     """Try a point in addition to those of the search. Params that it leaves out are drawn at random."""
-    params = _only(body, "params")
-    return _change(request, here, run_id, caller.name, lambda requests: requests.add(params))
-
-
-def _only(body: bytes, name: str) -> Any:
-    """The one field of a body. Raises RequestError."""
-    wanted = json_object(body)
-    unknown = sorted(set(wanted) - {name})
-    if unknown or name not in wanted:
-        found = f"`{unknown[0][:100]}` is no field of this request" if unknown else f"`{name}` is missing"
-        raise RequestError(400, found, f'the body is {{"{name}": …}}')
-    return wanted[name]
+    return _change(request, here, run_id, caller.name, lambda requests: requests.add(body.params))
 
 
 def _change(

@@ -10,10 +10,12 @@ from fastapi import APIRouter, Request
 from phalanx.errors import CallError, SpecErrors
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.bodies import disk_refusal
+from phalanx.server.http.error_statuses import refusals
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.routes.submissions import recording
 from phalanx.server.rows import waiting_row
 from phalanx.server.run_environment import environment_for_runs
+from phalanx.server.schemas.runs import ListedRun, RemovedRuns
 from phalanx.store import Run
 from phalanx.submission.clone import prepare_clone
 from phalanx.submission.removal import remove
@@ -23,10 +25,10 @@ from phalanx.submission.submit import create
 TAKEN_UP_S = 5.0  # how long a response waits for the scheduler to pick up a run
 LOOK_S = 0.02
 
-router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
+router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"], responses=refusals(409, 507))
 
 
-@router.post("/stop")
+@router.post("/stop", response_model=ListedRun)
 def stop_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
     """Ask every replica to terminate; those that do not are killed. The response does not wait for that. A run that has
     ended stays unchanged."""
@@ -40,13 +42,13 @@ def stop_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
     return JsonResponse(waiting_row(here.store, here.find(run_id)))
 
 
-@router.post("/restart", status_code=201)
+@router.post("/restart", status_code=201, response_model=ListedRun)
 def restart_run(run_id: str, request: Request, here: Here, caller: Caller) -> JsonResponse:
     """Run it again, as a new run with its own outputs."""
     return _clone(here, here.find(run_id), "restart", caller.name, request.scope["state"])
 
 
-@router.post("/copy", status_code=201)
+@router.post("/copy", status_code=201, response_model=ListedRun)
 def copy_run(run_id: str, request: Request, here: Here, caller: Caller) -> JsonResponse:
     """Run it again, as a new run that starts with a copy of its outputs."""
     return _clone(here, here.find(run_id), "copy", caller.name, request.scope["state"])
@@ -65,7 +67,7 @@ def _clone(here: Context, run: Run, cloning: str, who: str, state: dict[str, Any
     return JsonResponse(waiting_row(here.store, new), 201, background=recording(here.home, prepared))
 
 
-@router.post("/resume")
+@router.post("/resume", response_model=ListedRun)
 def resume_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
     """Continue a run that has ended: the next attempt of the same run, with the same outputs."""
     run = here.find(run_id)
@@ -82,7 +84,7 @@ def resume_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
     return JsonResponse(waiting_row(here.store, here.find(run_id)))
 
 
-@router.delete("")
+@router.delete("", response_model=RemovedRuns)
 def remove_run(run_id: str, here: Here) -> JsonResponse:
     """Remove a run that has ended, with its logs, outputs and all other files."""
     with here.run_writers.of(run_id):

@@ -19,12 +19,19 @@ router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["series"])
 
 
 @router.get("/metrics")
-def list_metrics(run_id: str, here: Here) -> JsonResponse:
-    """Every metric of a run and its summary, computed from the current points."""
+def list_metrics(
+    run_id: str, here: Here, *, brief: Annotated[bool, Query(description="only the owner of each summary")] = False
+) -> JsonResponse:
+    """Every metric of a run and its summary, computed from the current points. The summary is that of `replica`, the
+    first of `replicas`."""
     run = here.find(run_id)
     with here.charts.of(here.home.run(run.id).path) as series:
-        summaries = summary_rows(series.summaries())
-        rows = [{"name": name, "replicas": series.replicas(name), **summaries.get(name, {})} for name in series.names()]
+        rows: list[dict[str, Any]] = []
+        summaries = {} if brief else summary_rows(series.summaries())
+        for name in series.names():
+            logged = series.replicas(name)
+            owner = {"name": name, "replica": logged[0], "rank": series.rank(logged[0]), "replica_count": len(logged)}
+            rows.append(owner if brief else {**owner, "replicas": logged, **summaries.get(name, {})})
         return JsonResponse({"metrics": rows})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import isfinite
@@ -23,7 +24,7 @@ class Spread(NamedTuple):
     max: float | None
     mean: float | None
     odd: int  # number of NaN or infinite values
-    ranks: int  # number of replicas that logged here
+    ranks: int  # number of replicas that logged here, up to the last step of it
 
 
 def per_step(lines: Iterable[Columns]) -> list[Spread]:
@@ -55,28 +56,50 @@ def side_by_side(lines: Sequence[Sequence[Bucket]]) -> list[Spread] | None:
 
 
 def on_grid(lines: Sequence[Sequence[Bucket]], count: int) -> list[Spread]:
-    """For each of this many equal ranges of steps that contain points. A bucket counts where it starts."""
+    """For each of this many equal ranges of steps that contain points. A bucket counts where it starts. A replica none
+    of whose buckets starts in a range, but one of which reaches into it, counts there with the mean of that bucket:
+    otherwise the mean over the replicas would jump where buckets are as wide as ranges."""
     buckets = [bucket for line in lines for bucket in line]
     if not buckets:
         return []
     low = min(bucket.first_step for bucket in buckets)
     span = max(bucket.first_step for bucket in buckets) - low + 1
     cells: dict[int, list[list[Bucket]]] = {}
+    reaching: dict[int, list[Bucket]] = {}
     for line in lines:
         own: dict[int, list[Bucket]] = {}
+        through: dict[int, Bucket] = {}
         for bucket in line:
-            own.setdefault((bucket.first_step - low) * count // span, []).append(bucket)
+            first = (bucket.first_step - low) * count // span
+            own.setdefault(first, []).append(bucket)
+            for cell in range(first + 1, min((bucket.last_step - low) * count // span, count - 1) + 1):
+                through[cell] = bucket
         for cell, held in own.items():
             cells.setdefault(cell, []).append(held)
-    return [_in_cell(cells[cell]) for cell in sorted(cells)]
+        for cell in through.keys() - own.keys():
+            reaching.setdefault(cell, []).append(through[cell])
+    return [_in_cell(cells[cell], reaching.get(cell, ())) for cell in sorted(cells)]
 
 
-def _in_cell(replicas: Sequence[Sequence[Bucket]]) -> Spread:
-    """Column by column: many ranks have hundreds of thousands of buckets."""
+def reached(spreads: Iterable[Spread], ends: Iterable[int]) -> list[Spread]:
+    """With `ranks` as the number of replicas that have come as far as the end of each range; `ends` are the steps up to
+    which each has logged. While a run is active some are ahead, and what is averaged there lacks the others."""
+    left = sorted(ends)
+    found = []
+    for spread in spreads:
+        ranks = len(left) - bisect_left(left, spread.last_step)
+        found.append(spread if ranks >= spread.ranks else spread._replace(ranks=ranks))
+    return found
+
+
+def _in_cell(replicas: Sequence[Sequence[Bucket]], reaching: Sequence[Bucket] = ()) -> Spread:
+    """Column by column: many ranks have hundreds of thousands of buckets. Of `reaching` ones only the mean counts."""
     is_plain = all(len(held) == 1 for held in replicas)
     buckets = [held[0] for held in replicas] if is_plain else [bucket for held in replicas for bucket in held]
     first_steps, last_steps, first_times, last_times, counts, lows, highs, means, _, odds = zip(*buckets, strict=True)
     middles = _known(means if is_plain else [_mean_of(held) for held in replicas])
+    if reaching:
+        middles = [*middles, *_known([bucket.mean for bucket in reaching])]
     return Spread(
         min(first_steps),
         max(last_steps),
@@ -87,7 +110,7 @@ def _in_cell(replicas: Sequence[Sequence[Bucket]]) -> Spread:
         max(_known(highs), default=None),
         mean(sum(middles), len(middles), min(middles), max(middles)) if middles else None,
         sum(odds),
-        len(replicas),
+        len(replicas) + len(reaching),
     )
 
 

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from phalanx.errors import CallError, SystemFault
 from phalanx.store.series.attempts import PointHistory, line_ends, planned_ranks, replica_order, surviving
-from phalanx.store.series.leaves import Bucket
+from phalanx.store.series.leaves import Bucket, Leaf
 from phalanx.store.series.points import LAST_STEP, Columns
-from phalanx.store.series.rank_statistics import Spread, on_grid, per_step, side_by_side
+from phalanx.store.series.rank_statistics import Spread, on_grid, per_step, reached, side_by_side
 from phalanx.store.series.strands import (
     Point,
     Strand,
@@ -224,10 +224,18 @@ class RunSeries:
                     return exact
         cells = GRID if count is None else max(count, 1)
         coarse = [buckets_of(line, cells) for line in lines]
-        aligned = side_by_side(coarse)
-        if aligned is not None:
-            return aligned
-        return on_grid(coarse if len(lines) > MANY else [buckets_of(line, FINER * cells) for line in lines], cells)
+        spreads = side_by_side(coarse)
+        if spreads is None:
+            fine = coarse if len(lines) > MANY else [buckets_of(line, FINER * cells) for line in lines]
+            spreads = on_grid(fine, cells)
+        return reached(spreads, [_logged_until(total) for total in map(total_of, lines) if total is not None])
+
+    def behind(self, metric: str) -> list[tuple[str, int]]:
+        """The replicas that have not come as far as the leading one, and the last step of each."""
+        found = {one: total_of(self._surviving(metric, one, roughly=True)) for one in self.replicas(metric)}
+        totals = {replica: total for replica, total in found.items() if total is not None}
+        front = max((total.high_step for total in totals.values()), default=0)
+        return [(replica, total.high_step) for replica, total in totals.items() if _logged_until(total) < front]
 
     def summaries(self, metrics: Iterable[str] | None = None) -> dict[str, Summary]:
         """Of all metrics, or of some: for each, of the first replica that logged it."""
@@ -259,6 +267,11 @@ class RunSeries:
             if point is not None:
                 found[replica] = point
         return found
+
+
+def _logged_until(total: Leaf) -> int:
+    """The last step before the next one is due: a replica that logs every tenth step is not behind for nine of ten."""
+    return total.high_step + max((total.high_step - total.low_step) // max(total.rows - 1, 1), 1) - 1
 
 
 def _between(strands: Sequence[Strand], first: int | None, last: int | None) -> list[Strand]:

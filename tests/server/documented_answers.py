@@ -1,0 +1,50 @@
+"""Compares every answer that a test gets with what the OpenAPI document promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+from pydantic import BaseModel, ValidationError
+from starlette.routing import Match
+
+from phalanx.server import api_document
+from phalanx.server.policy import leaves
+from phalanx.server.schemas.errors import Error
+
+JSON = "application/json"
+
+
+class DocumentedAnswers:
+    def __init__(self, app: FastAPI) -> None:
+        self.app = app
+        self.routes = [route for route in leaves(app.routes) if route.include_in_schema]
+        self._document: dict[str, Any] | None = None
+
+    def check(self, response: httpx.Response) -> None:
+        """Of the first route that takes the request, as the server finds it. A path or method that no route has is
+        not documented."""
+        request = response.request
+        scope = {"type": "http", "method": request.method, "path": request.url.path, "root_path": ""}
+        route = next((one for one in self.routes if one.matches(scope)[0] is Match.FULL), None)
+        if route is None or request.method == "HEAD":
+            return
+        if self._document is None:
+            self._document = api_document.document(self.app)
+        answers = self._document["paths"][route.path_format][request.method.lower()]["responses"]
+        about = f"{request.method} {route.path} answered {response.status_code}"
+        assert str(response.status_code) in answers, f"{about}, which is not documented: only {sorted(answers)}"
+        kind = response.headers.get("content-type", "").partition(";")[0]
+        declared = route.responses.get(response.status_code, {}).get("model", route.response_model)
+        model = Error if response.status_code >= 400 else declared
+        if model is None:
+            return
+        if response.status_code == 304:
+            return
+        assert kind == JSON, f"{about} with {kind}"
+        assert issubclass(model, BaseModel)
+        try:
+            model.model_validate_json(response.read())
+        except ValidationError as fault:
+            raise AssertionError(f"{about} unlike {model.__name__}: {str(fault)[:2000]}") from None
