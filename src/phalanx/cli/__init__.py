@@ -22,6 +22,7 @@ SECTIONS = {
         "events": "Show the event history of a run.",
         "top": "Watch active runs and their resource usage.",
         "stop": "Stop runs.",
+        "priority": "Change the priority of a queued run.",
         "statuses": "Show the status history of a run.",
         "restart": "Submit a run again, as a new run.",
         "resume": "Continue a finished run, with the same outputs.",

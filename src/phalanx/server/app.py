@@ -32,9 +32,11 @@ from phalanx.server.routes import (
     groups,
     live,
     logs,
+    model_versions,
     models,
     pods,
     previews,
+    priorities,
     queue,
     run_actions,
     runs,
@@ -49,8 +51,23 @@ from phalanx.server.routes import (
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
-    *(submissions, snapshots, run_actions, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, previews, files, pods, logs, models, mlflow, session, metrics, static_page),
+    *(submissions, snapshots, run_actions, groups, specs, topology, usage, queue, priorities, live),
+    *(
+        runs,
+        series,
+        charts,
+        compare,
+        previews,
+        files,
+        pods,
+        logs,
+        model_versions,
+        models,
+        mlflow,
+        session,
+        metrics,
+        static_page,
+    ),
 )
 
 

@@ -68,6 +68,7 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("POST", f"{V1}/runs/submit"): Rule.EDIT_SOME,
     ("POST", f"{V1}/snapshots"): Rule.EDIT_SOME,
     ("POST", f"{RUN}/stop"): Rule.MANAGE,
+    ("POST", f"{RUN}/priority"): Rule.MANAGE,
     ("POST", f"{RUN}/restart"): Rule.MANAGE,
     ("POST", f"{RUN}/copy"): Rule.MANAGE,
     ("POST", f"{RUN}/resume"): Rule.MANAGE,
@@ -118,6 +119,10 @@ POLICY: dict[tuple[str, str], Rule] = {
     # models
     ("GET", f"{V1}/models"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/-/candidates"): Rule.SIGNED_IN,
+    ("PUT", f"{V1}/models/{{name}}/aliases/{{alias}}"): Rule.EDIT_SOME,
+    ("DELETE", f"{V1}/models/{{name}}/aliases/{{alias}}"): Rule.EDIT_SOME,
+    ("GET", f"{V1}/models/{{name}}/versions/{{number}}/download"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/models/{{name}}/uses"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/{{name:path}}"): Rule.SIGNED_IN,
 }
 
