@@ -3,7 +3,7 @@
 import "./FirstFailure.css";
 import { type ReactNode, useEffect, useRef } from "react";
 import { timestamp } from "../format";
-import { InlineMarkdown } from "../markdown";
+import { InlineCode } from "../markdown";
 import { Link } from "../router";
 import { CopyButton, Icon } from "../ui";
 import { plainText } from "./logWindow";
@@ -38,7 +38,7 @@ export function FirstFailure({ context, isShort }: { context: RunContext; isShor
         <p className="first-failure-why">{failure.why}</p>
         {failure.advice && (
           <p className="first-failure-advice">
-            <InlineMarkdown text={failure.advice} />
+            <InlineCode text={failure.advice} />
           </p>
         )}
         {lines.length > 0 && <LastLines lines={lines} />}

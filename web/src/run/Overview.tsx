@@ -14,7 +14,7 @@ import {
   useResource,
 } from "../api";
 import { ago, durationText, mib, num, number, value } from "../format";
-import { InlineMarkdown } from "../markdown";
+import { InlineCode } from "../markdown";
 import { Link, useParam } from "../router";
 import { CopyButton } from "../ui";
 import { useNow } from "../ui/hooks";
@@ -217,7 +217,7 @@ function Usage({ context: { run, isLive } }: { context: RunContext }): ReactNode
         <ul className="use-advice">
           {use.sentences.map((sentence) => (
             <li key={sentence}>
-              <InlineMarkdown text={sentence} />
+              <InlineCode text={sentence} />
             </li>
           ))}
         </ul>
