@@ -66,7 +66,9 @@ def test_the_queue_shows_who_runs_who_waits_and_for_what(site: Site) -> None:
     assert rows[waiting[1]["id"]]["waits_for"].startswith("free resources on this machine: requests 1 CPUs of ")
     changed = site.post(f"/api/v1/runs/{waiting[0]['id']}/priority", {"priority": 6})
     assert changed["priority"] == 6
-    assert site.home.run(waiting[0]["id"]).read().priority == 6  # what a rebuilt database would read
+    kept = site.home.run(waiting[0]["id"]).read()
+    assert kept is not None
+    assert kept.priority == 6  # what a rebuilt database would read
     assert place_of(site, waiting[0]["id"], 1) == 1
     for wrong in ({"priority": "9"}, {"priority": 10**12}, {}, {"priority": 1, "more": 2}):
         assert site.ask("POST", f"/api/v1/runs/{waiting[0]['id']}/priority", json=wrong).status_code == 400

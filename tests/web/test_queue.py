@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from playwright.sync_api import expect
 
@@ -14,7 +15,7 @@ LONG_MS = 60_000
 
 
 def test_waiting_runs_say_why_and_editors_change_their_order_and_stop_them(
-    served: Served, open_window: type[Window]
+    served: Served, open_window: Callable[..., Window]
 ) -> None:
     blocker = served.queued("while :; do sleep 0.05; done", "--name", "blocker", environment=ALL_CPUS)
     served.until(blocker, "running")

@@ -39,7 +39,8 @@ class QueueReport:
 
     @property
     def free(self) -> Capacity:
-        return Capacity(*(mine - theirs for mine, theirs in zip(self.room, self.used, strict=True)))
+        cpus, memory_mib, gpus = (max(0, mine - theirs) for mine, theirs in zip(self.room, self.used, strict=True))
+        return Capacity(cpus, memory_mib, int(gpus))
 
     def why(self, run: Run) -> str | None:
         """What a queued run waits for; None if it is not queued."""
