@@ -25,10 +25,10 @@ def prepare_local(
     """Check a run and plan it so many times; each call of the result creates one. Raises SpecErrors, CallError."""
     from phalanx.submission.submit import create, prepare
 
-    first = prepare(home, submission, remark_printer(quiet=quiet))
+    first = prepare(home, submission, remark_printer(quiet=quiet), store)
     code = replace(submission.code, commit=first.run.commit)
     again = replace(submission, is_unchecked=True, code=code)  # the backend would say the same
-    prepared = [first, *(prepare(home, again, lambda _: None) for _ in range(times - 1))]
+    prepared = [first, *(prepare(home, again, lambda _: None, store) for _ in range(times - 1))]
 
     def created(one: PreparedRun) -> Run:
         defer_signals()

@@ -122,6 +122,32 @@ class ActionMethods(RunLookup):
         """Permanently delete a finished run."""
         self._wire.send("DELETE", joined("runs", self._id(run)))
 
+    def archive(self, run: str | Run) -> Run:
+        """Leave a finished run, or a group with its trials, out of lists."""
+        return self._act(run, "archive")
+
+    def unarchive(self, run: str | Run) -> Run:
+        return self._act(run, "unarchive")
+
+    def star(self, run: str | Run) -> None:
+        """Mark a run for yourself: the query `starred:true` finds it."""
+        self._wire.send("PUT", joined("runs", self._id(run), "star"))
+
+    def unstar(self, run: str | Run) -> None:
+        self._wire.send("DELETE", joined("runs", self._id(run), "star"))
+
+    def tag(self, run: str | Run, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Run:
+        """Add and remove tags; the others stay."""
+        body = {"add": list(add), "remove": list(remove)}
+        return rows.run_of(self._wire.send("POST", joined("runs", self._id(run), "tags"), body))
+
+    def rename(self, run: str | Run, name: str) -> Run:
+        return rows.run_of(self._wire.send("PATCH", joined("runs", self._id(run)), {"name": name}))
+
+    def describe(self, run: str | Run, description: str) -> Run:
+        """Replace the note of a run, which is Markdown."""
+        return rows.run_of(self._wire.send("PATCH", joined("runs", self._id(run)), {"description": description}))
+
     def _act(self, run: str | Run, verb: str) -> Run:
         return rows.run_of(self._wire.send("POST", joined("runs", self._id(run), verb)))
 

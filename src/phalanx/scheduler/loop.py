@@ -23,7 +23,7 @@ from phalanx.backends.local import runner
 from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
 from phalanx.ends import Cause
 from phalanx.errors import CallError, SystemFault
-from phalanx.home import attempts
+from phalanx.home import array_folder, attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
@@ -67,6 +67,7 @@ class Scheduler(Ledger):
         self.groups = GroupPass(self)
         home.reserve_disk()
         home.tidy()
+        array_folder.tidy(home.arrays, self.is_over)
 
     def close(self) -> None:
         """Close all connections and threads of its engines."""
@@ -103,6 +104,7 @@ class Scheduler(Ledger):
         for run in filterfalse(self.groups.is_packed, queued):
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
+        self.executors.finish_pass(self.groups.limits, [run for run in self.started if run.id in self.watched])
         self._apply_refusals()
         return unfinished
 
@@ -205,7 +207,8 @@ class Scheduler(Ledger):
             if isinstance(executor, EngineExecutor):
                 given = self.home.environment(run.id)
                 given |= executor.token_for(self.home.path, run)
-                executor.order(StartRequest(attempt_folder, working, given))
+                is_in_array = run.group is None or self.groups.makes_arrays(run.group)
+                executor.order(StartRequest(attempt_folder, working, given, run.group, not is_in_array))
             else:
                 self._start_here(run, attempt_folder, working)
         except ForkServerLost as fault:
@@ -260,7 +263,7 @@ class Scheduler(Ledger):
         seen = active_runs.observe_replicas(executor, watched, run, attempt_folder)
         if run.status == Status.SCHEDULED and all(observed.state == ReplicaPhase.ABSENT for observed in seen.values()):
             return self._start_again(run, attempt_folder, seen, stop)
-        active_runs.save_replicas(self.store, watched, run, seen)
+        active_runs.save_replicas(self.store, watched, run, seen, self.facts)
         self.indexers.run_pass(run, attempt_folder.replicas)
         now = AttemptOutcome.of(watched.plan, seen, is_stopping=stop is not None)
         if now.has_run and self.change(run, Status.RUNNING, f"{len(seen)} replicas" if len(seen) > 1 else "started"):
@@ -284,7 +287,7 @@ class Scheduler(Ledger):
             if now.failed.end.cause == Cause.STOPPED or verdict.cause == Cause.MEMORY:
                 seen = active_runs.apply_verdict(seen, verdict)
                 now = now._replace(failed=AttemptOutcome.of(watched.plan, seen, is_stopping=False).failed)
-            active_runs.save_replicas(self.store, watched, run, seen, now.failed)
+            active_runs.save_replicas(self.store, watched, run, seen, self.facts, now.failed)
         decision = retry.decide(
             now,
             stop=stop,
@@ -321,9 +324,8 @@ class Scheduler(Ledger):
         for name in attempt_folder.replicas:
             if (attempt_folder.folder(name) / run_paths.AGENT).exists():
                 attempts.record_lost(attempt_folder, name, why)
-        active_runs.save_replicas(
-            self.store, watched, run, active_runs.observe_replicas(self.executors.of(run), watched, run, attempt_folder)
-        )
+        seen = active_runs.observe_replicas(self.executors.of(run), watched, run, attempt_folder)
+        active_runs.save_replicas(self.store, watched, run, seen, self.facts)
         self.indexers.finish(run)
         self.change(run, Status.RESUMING, why)
         self.watched.pop(run.id, None)

@@ -9,7 +9,7 @@ import type { LineChartProps, XKind } from "./types";
 
 const FONT = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
 
-export type ChartConfig = Pick<LineChartProps, "logX" | "logY" | "group" | "unit" | "fromZero"> & {
+export type ChartConfig = Pick<LineChartProps, "xName" | "logX" | "logY" | "group" | "unit" | "fromZero"> & {
   x: XKind;
   colors: Palette;
   range: () => [number, number] | null;

@@ -10,7 +10,7 @@ import {
   useEventStream,
   useResource,
 } from "../api";
-import { ago, durationText, elapsedSeconds, mib, plural, runTitle, timestamp } from "../format";
+import { ago, durationText, elapsedSeconds, mib, plural, runTitle, timestamp, visible } from "../format";
 import { Link, useTitle } from "../router";
 import { notifyError } from "../run/Actions";
 import { canEdit, useSession } from "../session";
@@ -205,7 +205,7 @@ function Which({ run }: { run: QueueRow }): ReactNode {
         </Link>
         {run.name && <span className="faint mono">{run.id}</span>}
         <Link to={`/runs?project=${encodeURIComponent(run.project)}`} className="tag">
-          {run.project}
+          {visible(run.project)}
         </Link>
         {run.backend !== "native" && <span className="tag">{run.backend}</span>}
       </span>

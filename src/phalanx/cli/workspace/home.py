@@ -342,6 +342,38 @@ class HomeRunActions:
 
         remove(self.home, self.store, runs)
 
+    def archive(self, runs: Sequence[Run], *, archived: bool) -> list[Run]:
+        """Archive or unarchive runs, and groups with their trials. Raises CallError before changing anything if one has
+        not finished."""
+        from phalanx.ingest.run_changes import RunEdit, change_runs, require_archivable
+        from phalanx.submission.removal import with_trials
+
+        found = with_trials(self.store, runs)
+        if archived:
+            require_archivable(found)
+        change_runs(self.home, self.store, found, RunEdit(archived=archived))
+        return [self.store.find(run.id) for run in runs]
+
+    def star(self, runs: Sequence[Run], *, is_starred: bool) -> None:
+        """Add or remove stars of the home's owner."""
+        from phalanx.home.stars import OWNER, change_stars
+
+        change_stars(self.home, self.store, OWNER, [run.id for run in runs], is_starred=is_starred)
+
+    def tag(self, runs: Sequence[Run], add: Sequence[str], remove: Sequence[str]) -> list[Run]:
+        return self._change(runs, added=add, removed=remove)
+
+    def rename(self, run: Run, name: str) -> Run:
+        return self._change([run], name=name)[0]
+
+    def describe(self, run: Run, description: str) -> Run:
+        return self._change([run], description=description)[0]
+
+    def _change(self, runs: Sequence[Run], **changes: Any) -> list[Run]:
+        from phalanx.ingest.run_changes import RunEdit, change_runs
+
+        return change_runs(self.home, self.store, runs, RunEdit(**changes))
+
     def leave(self, *runs: Run) -> None:
         """Make sure that the runs continue without this process."""
         start_background(self.home)

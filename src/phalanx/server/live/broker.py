@@ -87,7 +87,7 @@ class EventBroker:
         """Raises RequestError when there are too many listeners."""
         if len(self._listeners) >= MOST_LISTENERS:
             raise RequestError(
-                503, f"the limit of {MOST_LISTENERS:,} live streams is reached", "poll the list of runs instead"
+                503, f"{MOST_LISTENERS:,} live streams are open, the maximum", "poll the list of runs instead"
             )
         return StreamingResponse(self._events(listener), headers=HEADERS, media_type="text/event-stream")
 

@@ -53,7 +53,7 @@ def show_series(  # noqa: PLR0913 - each is a parameter of the query
         if name not in series.names():
             raise RequestError(404, f"run {run.id} has no metric {name[:100]!r}", "GET …/metrics lists all metrics")
         if over_ranks:
-            spreads = series.over_ranks(name, buckets or None)
+            spreads = series.over_ranks(name, buckets or None, first, last)
             return JsonResponse({"name": name, "ranks": [spread._asdict() for spread in spreads]})
         if buckets == 0:
             return JsonResponse({"name": name, "series": _points(series, name, replica, first, last)})

@@ -66,7 +66,7 @@ def submit_run(request: Request, body: JsonBody, here: Here, caller: Caller) -> 
     require_role(caller, project, Role.EDITOR)
     remarks: list[Remark] = []
     try:
-        prepared = prepare(here.home, read_submission(wanted, project, here.home, caller), remarks.append)
+        prepared = prepare(here.home, read_submission(wanted, project, here.home, caller), remarks.append, here.store)
         run = create(here.home, here.store, prepared)
     except SpecErrors as wrong:
         faults = [error.as_json() for error in wrong.errors]
