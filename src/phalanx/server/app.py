@@ -40,7 +40,6 @@ from phalanx.server.routes import (
     own_tokens,
     pods,
     previews,
-    priorities,
     queue,
     reports,
     run_actions,
@@ -62,7 +61,7 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage),
-    *(queue, priorities, live),
+    *(queue, live),
     *(runs, series, charts, compare, reports, layouts, previews, files, pods, logs),
     *(model_versions, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
     from phalanx.logs.replica_logs import LogSource
-    from phalanx.scheduler.queue_report import QueueReport
     from phalanx.store import Artifact, Run, Store
     from phalanx.store.series.run_series import RunSeries
     from phalanx.submission.model import Submission
+    from phalanx.submission.queue_report import QueueReport
 
 RESUMED_S = 30.0  # limit for a busy scheduler to accept a resume
 TAKEN_S = 30.0  # and a change of a group
@@ -141,7 +141,7 @@ class HomeWorkspace:
         return waits_for(self.rows, run) or self._queue_reason(run)
 
     def _queue_reason(self, run: Run) -> str | None:
-        from phalanx.scheduler.queue_report import QUEUED, QueueReport, requested
+        from phalanx.submission.queue_report import QUEUED, QueueReport, requested
 
         if run.status not in QUEUED:
             return None

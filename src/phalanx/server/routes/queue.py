@@ -14,7 +14,6 @@ from phalanx import __version__
 from phalanx.backends.local.capacity import Capacity, this_machine
 from phalanx.home.home import Home
 from phalanx.locks import take
-from phalanx.scheduler.queue_report import QueueReport, requested
 from phalanx.server.auth.identities import Role
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.response_cache import CachedResponse
@@ -22,6 +21,7 @@ from phalanx.server.http.responses import JsonResponse
 from phalanx.server.rows import waits_for
 from phalanx.store import Run
 from phalanx.store.rows import run_row
+from phalanx.submission.queue_report import QueueReport, requested
 
 MOST_SHOWN = 1000
 PLANS_S = 3600.0  # plans do not change
