@@ -25,7 +25,7 @@ def test_waiting_runs_say_why_and_editors_change_their_order_and_stop_them(
     waiting = page.locator(".queue-row")
     row = waiting.filter(has_text="second")
     expect(waiting.filter(has_text="first")).to_contain_text(
-        "Waiting for free resources on this machine: requests 1 CPUs"
+        "Waiting for free resources on this machine: requests 1 CPU"
     )
     expect(row).to_contain_text("Waiting for 1 run ahead in the queue")
     said = served.call("show", second).out

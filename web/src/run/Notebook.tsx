@@ -71,7 +71,7 @@ function Output({ output }: { output: NotebookOutput }): ReactNode {
   if (output.kind === "html") return <SafeHtml html={output.html} fallback={output.text} />;
   return (
     <pre className={output.isError ? "notebook-text is-error" : "notebook-text"}>
-      {output.text.split("\n").map((line, index) => (
+      {output.text.trimEnd().split("\n").map((line, index) => (
         // biome-ignore lint/suspicious/noArrayIndexKey: lines have no other key
         <span key={index}>
           <AnsiText text={line} />
