@@ -12,7 +12,7 @@ def test_a_queued_run_with_a_higher_priority_starts_first(place: Place) -> None:
     first, second = (
         place.queued(f"echo {number} >> order", name=f"{number}.yml", environment=ALL_CPUS) for number in (1, 2)
     )
-    assert "waits for  1 run ahead in the queue\n" in place.call("show", second).out
+    assert "waits for 1 run ahead in the queue\n" in place.call("show", second).out
     answer = place.call("priority", second, "5")
     assert (answer.code, answer.out.partition("; ")[0]) == (0, f"{second}: priority 5")
     assert "waits for free resources on this machine" in answer.out

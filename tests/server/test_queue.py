@@ -62,8 +62,10 @@ def test_the_queue_shows_who_runs_who_waits_and_for_what(site: Site) -> None:
     assert rows[first["id"]]["place"] is None
     assert rows[first["id"]]["asked"] == {"cpu": 10_000.0, "memory_mib": 0.0, "gpus": 0}
     assert [rows[run["id"]]["place"] for run in waiting] == [2, 1]  # the higher priority is first
-    assert rows[waiting[0]["id"]]["waits_for"] == "1 run ahead in the queue"
-    assert rows[waiting[1]["id"]]["waits_for"].startswith("free resources on this machine: requests 1 CPU of ")
+    assert rows[waiting[0]["id"]]["waits_for"] == "waits for 1 run ahead in the queue"
+    assert rows[waiting[1]["id"]]["waits_for"].startswith(
+        "waits for free resources on this machine: requests 1 CPU of "
+    )
     changed = site.post(f"/api/v1/runs/{waiting[0]['id']}/priority", {"priority": 6})
     assert changed["priority"] == 6
     kept = site.home.run(waiting[0]["id"]).read()

@@ -24,15 +24,13 @@ def test_waiting_runs_say_why_and_editors_change_their_order_and_stop_them(
     page = window.go("/queue")
     waiting = page.locator(".queue-row")
     row = waiting.filter(has_text="second")
-    expect(waiting.filter(has_text="first")).to_contain_text(
-        "Waiting for free resources on this machine: requests 1 CPU"
-    )
-    expect(row).to_contain_text("Waiting for 1 run ahead in the queue")
+    expect(waiting.filter(has_text="first")).to_contain_text("waits for free resources on this machine: requests 1 CPU")
+    expect(row).to_contain_text("waits for 1 run ahead in the queue")
     said = served.call("show", second).out
-    assert "waits for  1 run ahead in the queue" in said  # the same words
+    assert "waiting    waits for 1 run ahead in the queue" in said  # the same words
     page.get_by_role("button", name="Raise priority of second").click()
     expect(row).to_contain_text("priority 1")
-    expect(row).to_contain_text("Waiting for free resources on this machine")
+    expect(row).to_contain_text("waits for free resources on this machine")
     expect(row.get_by_title("Position in the queue")).to_have_text("1")
     page.get_by_role("button", name="Lower priority of second").click()
     expect(row).to_contain_text("priority 0")

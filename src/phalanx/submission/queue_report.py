@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from phalanx.backends.contract import LOCAL_BACKENDS
 from phalanx.backends.local.capacity import NOTHING, Capacity, excess, requested_by
@@ -22,9 +22,16 @@ def requested(home: Home, run: Run) -> Capacity:
 
 
 class QueueReport:
-    """`active`: every run that has not ended, in start order; `room`: the capacity of this machine."""
+    """`active`: every run that has not ended, in start order; `blocked`: the ids of those that wait for other runs, and
+    let all pass; `room`: the capacity of this machine."""
 
-    def __init__(self, active: Sequence[Run], requested: Callable[[Run], Capacity], room: Capacity) -> None:
+    def __init__(
+        self,
+        active: Sequence[Run],
+        blocked: Collection[str],
+        requested: Callable[[Run], Capacity],
+        room: Capacity,
+    ) -> None:
         self.room = room
         self.requested = requested
         self.used = NOTHING  # by runs of this machine that have left the queue
@@ -32,6 +39,8 @@ class QueueReport:
         counts: dict[str, int] = {}
         for run in active:
             where = "" if run.backend in LOCAL_BACKENDS else run.backend
+            if run.id in blocked:
+                continue
             if run.status in QUEUED:
                 self.places[run.id] = counts[where] = counts.get(where, 0) + 1
             elif not where:
@@ -43,15 +52,15 @@ class QueueReport:
         return Capacity(cpus, memory_mib, int(gpus))
 
     def why(self, run: Run) -> str | None:
-        """What a queued run waits for; None if it is not queued."""
+        """Why a queued run waits; None if it is not queued, or waits for other runs (`phalanx run --after`)."""
         place = self.places.get(run.id)
         if place is None:
             return None
         if run.backend not in LOCAL_BACKENDS:
-            return f"submission to {run.backend}"
+            return f"waits for its submission to {run.backend}"
         if place > 1:
-            return f"{place - 1:,} {'run' if place == 2 else 'runs'} ahead in the queue"
+            return f"waits for {place - 1:,} {'run' if place == 2 else 'runs'} ahead in the queue"
         missing = excess(self.requested(run), self.free)
         if missing is None or self.used == NOTHING:
-            return "the scheduler to start it"
-        return f"free resources on this machine: requests {missing} free"
+            return "waits for the scheduler to start it"
+        return f"waits for free resources on this machine: requests {missing} free"

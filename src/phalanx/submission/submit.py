@@ -20,11 +20,12 @@ from phalanx.artifacts.downloads import restore
 from phalanx.backends.agent_zip import carry, pack
 from phalanx.backends.contract import Job
 from phalanx.errors import CallError
+from phalanx.home.dependencies import encode
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import add_to_store
 from phalanx.placeholders import is_safe
 from phalanx.plan import Plan
-from phalanx.plan.document import document
+from phalanx.plan.document import document, document_text
 from phalanx.spec.groups import first_suggestion
 from phalanx.spec.model import Amount, Kind, thaw
 from phalanx.spec.yaml_writer import modern_document, to_yaml
@@ -135,13 +136,15 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
     made from instead of a plan."""
     submission = prepared.submission
     files = {run_paths.SPEC: to_yaml(modern_document(submission.spec)).encode()}
+    if submission.waits_for:
+        files[run_paths.AFTER] = encode(submission.waits_for)
     if submission.spec.kind is Kind.GROUP:
         settings: dict[str, Any] = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
         if prepared.trial_jobs is not None:
             settings |= prepared.trial_jobs.settings
         return {**files, run_paths.GROUP: json.dumps(settings).encode()}
     job = {name: text.encode() for name, text in prepared.job.files.items()} if prepared.job is not None else {}
-    made = job.pop(run_paths.PLAN, None) or json.dumps(document(prepared.plan)).encode()
+    made = job.pop(run_paths.PLAN, None) or document_text(document(prepared.plan)).encode()
     return {**files, **job, run_paths.PLAN: made}
 
 

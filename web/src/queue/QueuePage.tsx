@@ -209,12 +209,7 @@ function Which({ run }: { run: QueueRow }): ReactNode {
         </Link>
         {run.backend !== "native" && <span className="tag">{run.backend}</span>}
       </span>
-      {why && (
-        <span className="soft queue-why">
-          {run.waits_for && run.place !== null && "Waiting for "}
-          {why}
-        </span>
-      )}
+      {why && <span className="soft queue-why">{why}</span>}
     </span>
   );
 }

@@ -71,13 +71,16 @@ function Output({ output }: { output: NotebookOutput }): ReactNode {
   if (output.kind === "html") return <SafeHtml html={output.html} fallback={output.text} />;
   return (
     <pre className={output.isError ? "notebook-text is-error" : "notebook-text"}>
-      {output.text.trimEnd().split("\n").map((line, index) => (
-        // biome-ignore lint/suspicious/noArrayIndexKey: lines have no other key
-        <span key={index}>
-          <AnsiText text={line} />
-          {"\n"}
-        </span>
-      ))}
+      {output.text
+        .trimEnd()
+        .split("\n")
+        .map((line, index) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: lines have no other key
+          <span key={index}>
+            <AnsiText text={line} />
+            {"\n"}
+          </span>
+        ))}
     </pre>
   );
 }

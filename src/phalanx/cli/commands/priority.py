@@ -26,5 +26,5 @@ def command(run: str, priority: int, as_json: bool) -> None:
     if as_json:
         print_json({"ok": True, **run_row(found), "waits_for": waits})
         return
-    waiting = f", waits for {printable(waits)}" if waits else ""
+    waiting = f", {printable(waits)}" if waits else ""
     click.echo(f"{found.id}: priority {found.priority}; {found.status}{waiting}")

@@ -13,12 +13,12 @@ from fastapi import APIRouter, Request
 from phalanx import __version__
 from phalanx.backends.local.capacity import Capacity, this_machine
 from phalanx.home.home import Home
+from phalanx.insight.wait_reasons import waits_for
 from phalanx.locks import take
 from phalanx.server.auth.identities import Role
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse
-from phalanx.server.rows import waits_for
 from phalanx.store import Run
 from phalanx.store.rows import run_row
 from phalanx.submission.queue_report import QueueReport, requested
@@ -71,8 +71,12 @@ def show_machine(request: Request, here: Here, caller: Caller) -> JsonResponse:
 
 def _report(active: list[Run], request: Request, here: Context) -> QueueReport:
     kept: CachedResponse[Capacity] = request.app.state.shares
+    blocked: CachedResponse[set[str]] = request.app.state.queue
     return QueueReport(
-        active, lambda run: kept.get(run.id, PLANS_S, lambda: requested(here.home, run)), _machine(request)[0]
+        active,
+        blocked.get("blocked", ACTIVE_S, here.store.blocked),
+        lambda run: kept.get(run.id, PLANS_S, lambda: requested(here.home, run)),
+        _machine(request)[0],
     )
 
 
