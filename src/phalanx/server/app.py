@@ -15,6 +15,7 @@ from phalanx.errors import CallError, StoreError, SystemFault, is_transient
 from phalanx.server import api_document, static_page
 from phalanx.server.auth.credentials import claim_of
 from phalanx.server.auth.rate_limits import RateLimits, Traffic
+from phalanx.server.boards import Boards
 from phalanx.server.context import Context
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError, refusal_answer
@@ -43,6 +44,7 @@ from phalanx.server.routes import (
     snapshots,
     specs,
     submissions,
+    tensorboard,
     topology,
     usage,
 )
@@ -50,7 +52,22 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, previews, files, pods, logs, models, mlflow, session, metrics, static_page),
+    *(
+        runs,
+        series,
+        charts,
+        compare,
+        tensorboard,
+        previews,
+        files,
+        pods,
+        logs,
+        models,
+        mlflow,
+        session,
+        metrics,
+        static_page,
+    ),
 )
 
 
@@ -82,6 +99,7 @@ def make_app(
     app.state.page = static_page.StaticPage()
     app.state.live = broker.EventBroker(context)
     app.state.steps = ReplicaSteps()
+    app.state.boards = Boards()
     for name in ("uses", "columns", "queue", "machine", "groups"):
         setattr(app.state, name, CachedResponse[Any]())
     app.state.shares = CachedResponse[Any](4096)

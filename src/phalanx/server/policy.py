@@ -98,6 +98,7 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{RUN}/chart"): Rule.VIEW,
     ("GET", f"{V1}/charts"): Rule.SIGNED_IN,
     ("GET", f"{V1}/compare"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/tensorboard"): Rule.SIGNED_IN,  # shows only what the caller may see
     # files
     ("GET", f"{RUN}/outputs"): Rule.VIEW,
     ("GET", f"{RUN}/outputs/{{path:path}}"): Rule.VIEW,
@@ -166,6 +167,7 @@ COSTLY = {
     ("GET", f"{V1}/charts"),
     ("GET", f"{V1}/compare"),
     ("POST", f"{V1}/runs/submit"),
+    ("POST", f"{V1}/tensorboard"),
 }
 PIECES = {("PUT", f"{RUN}/files/{{path:path}}"), ("PUT", f"{POD}/files/{{path:path}}")}
 CODE = ("GET", f"{POD}/code")  # packed for each pod of a run, and all pods ask at once
