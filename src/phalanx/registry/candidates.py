@@ -114,7 +114,13 @@ def register_models(registry: Registry, run_id: str) -> None:
             with suppress(CallError):  # a name that is not allowed, or another process was faster
                 values = {**run.summary, **metrics}
                 version = registry.register(
-                    rule.name, run_id, chosen, metrics=values, reason="requested by its polyaxonfile", user=run.user, once=True
+                    rule.name,
+                    run_id,
+                    chosen,
+                    metrics=values,
+                    reason="requested by its polyaxonfile",
+                    user=run.user,
+                    once=True,
                 )
                 row["version"] = version.number
         rows.append(row)

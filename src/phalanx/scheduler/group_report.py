@@ -218,7 +218,9 @@ class GroupReport:
         return [*ranked, *(trial for trial in self.state.history.trials if trial.number not in known)]
 
     def _no_metric(self) -> CallError:
-        return CallError(f"group {self.group.id} has no metric to compare: set `hptuning.metric: {{name: …}}` in its polyaxonfile")
+        return CallError(
+            f"group {self.group.id} has no metric to compare: set `hptuning.metric: {{name: …}}` in its polyaxonfile"
+        )
 
     def sorted_trials(self, sort: str) -> list[Row]:
         """All trials, by `trial` or by `value`: best first, those without one last. Raises CallError."""

@@ -22,7 +22,8 @@ from phalanx.spec import Spec
 from phalanx.spec.model import Amount, ReplicaSettings, Resources
 from phalanx.spec.tree import Node
 from phalanx.store.filesystems import filesystem_of, is_network, read_mountinfo
-from phalanx.submission.trial_jobs import TrialJobs, share_of, trial_jobs
+from phalanx.submission.earlier_times import EarlierTimes, requested
+from phalanx.submission.trial_jobs import TrialJobs, trial_jobs
 
 ROLE = "master"
 OWN_MIB = 256.0  # of memory on each node, for the processes that run the trials
@@ -33,13 +34,19 @@ _COMMAND = (
 )
 
 
-def jobs_of_group(
-    home: Path, group: Spec, trial: Plan, site: Site | None, environment: Mapping[str, str]
+def jobs_of_group(  # noqa: PLR0913, PLR0917 - what the choice depends on
+    home: Path,
+    group: Spec,
+    trial: Plan,
+    site: Site | None,
+    environment: Mapping[str, str],
+    earlier: EarlierTimes | None = None,
 ) -> tuple[TrialJobs, Plan]:
     """How the trials of a group become jobs on Slurm, and the plan that is submitted: that of a trial, or that of the
-    allocation. `trial`: the plan of its first suggestion, with the id of the group. Raises CallError."""
+    allocation. `trial`: the plan of its first suggestion, with the id of the group. `earlier`: how long earlier runs of
+    the same command took. Raises CallError."""
     assert group.search is not None
-    jobs = trial_jobs(group.search, trial, site, environment)
+    jobs = trial_jobs(group.search, trial, site, environment, earlier)
     if not jobs.is_packed:
         return jobs, trial
     spec, _ = allocation_spec(home, trial.run_id, group.name)
@@ -104,7 +111,7 @@ def _node(first: Replica, environment: OwnValues, number: int) -> Replica:
 
 def _resources(trial: Plan, slots: int) -> Resources:
     """What so many trials request."""
-    share, memory = share_of(trial), trial.totals.memory
+    share, memory = requested(trial), trial.totals.memory
     memory_mib = (memory.limits if memory.limits is not None else memory.requests) if memory is not None else None
     return Resources(
         cpu=_amount(share.cpus * slots),

@@ -86,7 +86,9 @@ class EventBroker:
     def answer(self, listener: Subscriber) -> StreamingResponse:
         """Raises RequestError when there are too many listeners."""
         if len(self._listeners) >= MOST_LISTENERS:
-            raise RequestError(503, f"{MOST_LISTENERS:,} live streams are open, the maximum", "poll the list of runs instead")
+            raise RequestError(
+                503, f"{MOST_LISTENERS:,} live streams are open, the maximum", "poll the list of runs instead"
+            )
         return StreamingResponse(self._events(listener), headers=HEADERS, media_type="text/event-stream")
 
     async def _events(self, listener: Subscriber) -> AsyncIterator[bytes]:
