@@ -83,8 +83,8 @@ class Scheduler(Ledger):
             self._apply_stop(run_id)
         found = self.store.runs(f"{STARTED}, {IS_RUN}", sort="created_at", limit=None)
         self.started = list(filterfalse(self.groups.is_packed, found))
-        watched = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
-        self.executors.poll(watched, self.is_over)
+        known = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
+        self.executors.poll(known, self.is_over)
         used = NOTHING
         for run in self.started:
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
@@ -104,7 +104,7 @@ class Scheduler(Ledger):
         for run in filterfalse(self.groups.is_packed, queued):
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
-        self.executors.finish_pass(self.groups.limits, [run for run in self.started if run.id in self.watched])
+        self.has_acted |= self.executors.finish_pass(self.groups.limits, self.started)
         self._apply_refusals()
         return unfinished
 
