@@ -33,6 +33,7 @@ from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.group_pass import AT_WORK, GROUP, GroupPass
 from phalanx.scheduler.ledger import Clock, Ledger, RunUnreadable
+from phalanx.scheduler.local_executor import LocalStart
 from phalanx.scheduler.retry import Action
 from phalanx.scheduler.submissions import StartRequest
 from phalanx.store import Run, Store
@@ -231,12 +232,9 @@ class Scheduler(Ledger):
         others = [self.facts(other) for other in self.started if other.id != run.id and other.backend in self.here]
         busy = {gpu for facts in others for given in facts.get("gpus", {}).values() for gpu in given}
         given = self.home.environment(run.id)
-        self.executors.here.start(
-            attempt_folder,
-            working,
-            environment={**given, **server_environment(self.home.path, run, given)},
-            gpus=allocate(self.gpus, busy, self.watched[run.id].plan),
-        )
+        environment = {**given, **server_environment(self.home.path, run, given)}
+        gpus = allocate(self.gpus, busy, self.watched[run.id].plan)
+        self.executors.here.start(LocalStart(attempt_folder, working, environment, gpus))
         self.change(run, Status.STARTING, "agents started")
 
     # observing ---------------------------------------------------------------------------------------------------
