@@ -158,6 +158,16 @@ def test_a_mean_says_where_it_lacks_ranks_and_which(site: Site, steps: int) -> N
     assert (lines["of"], min(lines["ranks"])) == (4, 3)
 
 
+def test_a_rank_whose_value_is_not_finite_is_not_in_the_mean(site: Site) -> None:
+    folder = remember(site, "nan-rank", NAMES)
+    for number, name in enumerate(NAMES):
+        write_points(
+            folder, name, "loss", [math.nan if number == 3 and step > 1 else float(number) for step in range(4)]
+        )
+    (line,) = chart(site, "nan-rank", name="loss", mode="mean")[0]["lines"]
+    assert (line["mean"], line["ranks"], line["odd"]) == ([1.5, 1.5, 1.0, 1.0], [4, 4, 3, 3], [0, 0, 1, 1])
+
+
 def test_a_mean_of_ranks_that_keep_up_says_nothing_about_them(site: Site) -> None:
     folder = remember(site, "even1", NAMES)
     for name in NAMES:

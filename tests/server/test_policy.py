@@ -35,7 +35,7 @@ def secrets(people: People) -> Secrets:
     return secrets_of(people.site)
 
 
-def refused(rule: Rule, method: str) -> dict[str, int]:
+def refused(rule: Rule, method: str) -> dict[str, int]:  # noqa: C901 - a case for each rule
     """Who is refused, and how."""
     if rule is Rule.OPEN:
         return {}
@@ -48,6 +48,8 @@ def refused(rule: Rule, method: str) -> dict[str, int]:
             return {**found, **cookie, **dict.fromkeys(RUNS, 403)}
         case Rule.VIEW:
             return {**found, **cookie, **dict.fromkeys(STRANGERS, 404), "other run": 403}
+        case Rule.PERSONAL:
+            return {**found, **cookie, **dict.fromkeys(STRANGERS, 404), **dict.fromkeys(RUNS, 403)}
         case Rule.EDIT:
             return {**found, **cookie, **dict.fromkeys(STRANGERS, 404), "other run": 403, "viewer": 403}
         case Rule.MANAGE:

@@ -11,7 +11,7 @@ import pytest
 
 from phalanx.errors import CallError
 from phalanx.store import DONE, Run, Store, StoreError, Summary, quoted
-from phalanx.store.schema import stored_revision
+from phalanx.store.schema import REVISION, stored_revision
 from tests.store.conftest import Address
 from tests.store.samples import HOSTILE, NOON, after, replica, run, status
 
@@ -91,7 +91,7 @@ class TestRuns:
 
     def test_a_fresh_store_is_empty_and_well(self, store: Store) -> None:
         assert not store.ids()
-        assert stored_revision(store._database) == "0003"
+        assert stored_revision(store._database) == REVISION
         assert (store.runs(), store.count(), store.active(), store.projects(), store.ids()) == ([], 0, [], [], set())
         assert (store.statuses("no"), store.replicas("no")) == ([], [])
         assert store.check() == []

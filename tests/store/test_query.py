@@ -52,7 +52,7 @@ def error_of(query: str) -> str:
         ("metric.loss:0.1..0.2", 13, "0.1..0.2", "expected a number"),
         ("user:ann, status: >b", 19, ">b", "`>` is not supported for texts: write a value, `a|b` or `%part%`"),
         ("tags:<x", 6, "<x", "is not supported for texts"),
-        ("created_at:yesterday", 12, "yesterday", "expected a time such as `2026-01-31` or `2026-01-31 13:45`"),
+        ("created_at:yesterday", 12, "yesterday", "expected a time such as `2026-01-31`, `2026-01-31 13:45` or `1h`"),
         ("created_at:2026-02-30", 12, "2026-02-30", "day"),
         ("created_at:2026-01-01 25:00", 12, "2026-01-01 25:00", "hour"),
         ("created_at:2026-01-01..x", 24, "x", "expected a time such as"),

@@ -19,15 +19,16 @@ from tests.store.samples import replica, run, status
 
 ROOT = Path(__file__).parent.parent.parent
 WRITTEN = Path(__file__).parent / "written"  # the statements by which Alembic made databases up to revision 0003
+NEXT, AFTER = (f"{int(REVISION) + more:04}" for more in (1, 2))  # of a later version of Phalanx
 COLOUR = Revision(
-    "0004",
+    NEXT,
     """
 ALTER TABLE runs ADD COLUMN colour TEXT;
 CREATE TABLE extras (run_key BIGINT REFERENCES runs (key) ON DELETE CASCADE);
 UPDATE runs SET colour = 'blue';
 """,
 )
-BROKEN = Revision("0005", "CREATE TABLE half (x BIGINT); SELECT * FROM nothing;")
+BROKEN = Revision(AFTER, "CREATE TABLE half (x BIGINT); SELECT * FROM nothing;")
 LATER = (*REVISIONS, COLOUR)  # the revisions of a later version of Phalanx
 
 
@@ -113,7 +114,7 @@ def test_an_upgrade_keeps_every_row(address: Address) -> None:
         store.put_replicas([replica()])
         before = (store.find("a1b2c3"), store.statuses("a1b2c3"), store.replicas("a1b2c3"))
         prepare(store._database, LATER)
-        assert stored_revision(store._database) == "0004"
+        assert stored_revision(store._database) == NEXT
         assert (store.find("a1b2c3"), store.statuses("a1b2c3"), store.replicas("a1b2c3")) == before
         assert store._database.rows("SELECT colour FROM runs") == [("blue",)]
         prepare(store._database, LATER)
@@ -123,7 +124,7 @@ def test_an_upgrade_keeps_every_row(address: Address) -> None:
 def test_a_table_that_others_refer_to_can_be_created_again(tmp_path: Path) -> None:
     """As SQLite needs it: with foreign keys enforced, dropping `runs` would delete every row of the other tables."""
     again = Revision(
-        "0004",
+        NEXT,
         """
 CREATE TABLE runs_again AS SELECT * FROM runs;
 DROP TABLE runs;
@@ -144,7 +145,7 @@ def test_an_upgrade_that_fails_changes_nothing(address: Address) -> None:
     with address.open() as store:
         store.add(run())
         before = described(store._database)
-        with pytest.raises(StoreError, match=r"upgrade to schema 0005 failed and was rolled back: .*nothing"):
+        with pytest.raises(StoreError, match=rf"upgrade to schema {AFTER} failed and was rolled back: .*nothing"):
             prepare(store._database, (*LATER, BROKEN))
         assert (stored_revision(store._database), described(store._database)) == (REVISION, before)
         assert store.find("a1b2c3") == run()
@@ -156,7 +157,7 @@ from pathlib import Path
 from phalanx.store.migrations.revision import Revision
 from phalanx.store.schema import REVISIONS, prepare
 from tests.store.conftest import Address
-from tests.store.test_schema import COLOUR, database_of
+from tests.store.test_schema import AFTER, COLOUR, database_of
 
 class Half(Revision):
     def statements(self, dialect):
@@ -164,7 +165,7 @@ class Half(Revision):
         print("half", flush=True)
         signal.pause()
 
-prepare(database_of(Address(Path(sys.argv[1]), sys.argv[2] or None)), (*REVISIONS, COLOUR, Half("0005", "")))
+prepare(database_of(Address(Path(sys.argv[1]), sys.argv[2] or None)), (*REVISIONS, COLOUR, Half(AFTER, "")))
 """
 UPGRADE = """
 import sys
@@ -214,17 +215,19 @@ def test_many_processes_upgrade_one_database_at_once(address: Address) -> None:
         process.stdin.write("\n")
         process.stdin.flush()
     for process in processes:
-        assert process.communicate(timeout=120) == ("0004 [('abc', 'blue')]\n", "")
+        assert process.communicate(timeout=120) == (f"{NEXT} [('abc', 'blue')]\n", "")
 
 
 def test_a_newer_database_is_refused(address: Address) -> None:
     with address.open() as store:
         prepare(store._database, LATER)
         before = described(store._database)
-    with pytest.raises(StoreError, match=r"newer Phalanx \(schema 0004; this version supports 0001 to 0003\): upgrade"):
+    with pytest.raises(
+        StoreError, match=rf"newer Phalanx \(schema {NEXT}; this version supports 0001 to {REVISION}\): upgrade"
+    ):
         address.open()
     database = database_of(address)
-    assert (stored_revision(database), described(database)) == ("0004", before)
+    assert (stored_revision(database), described(database)) == (NEXT, before)
     database.close()
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from phalanx.errors import CallError
 from phalanx.store import Store, StoreError
-from phalanx.store.schema import stored_revision
+from phalanx.store.schema import REVISION, stored_revision
 from tests.store.samples import run, status
 
 WRITER = """
@@ -129,7 +129,7 @@ def test_a_kill_while_the_file_is_made_leaves_one_that_opens(tmp_path: Path) -> 
         process.communicate(timeout=120)
         with Store.open(tmp_path / str(place)) as store:
             assert store.check() == []
-            assert stored_revision(store._database) == "0003"
+            assert stored_revision(store._database) == REVISION
 
 
 def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ export function onUnauthorized(handler: () => void): void {
   handleUnauthorized = handler;
 }
 
-export type RequestOptions = { signal?: AbortSignal | undefined };
+export type RequestOptions = { signal?: AbortSignal | undefined; headers?: Record<string, string> };
 
 let gate: Promise<unknown> | null = null;
 
@@ -63,18 +63,31 @@ export async function request<T>(
   body?: unknown,
   options: RequestOptions = {},
 ): Promise<T> {
+  return (await requestTagged<T>(method, path, body, options)).data;
+}
+
+/** A response with its version, which a change sends back as `If-Match`. */
+export type Tagged<T> = { data: T; tag: string };
+
+export async function requestTagged<T>(
+  method: string,
+  path: string,
+  body?: unknown,
+  options: RequestOptions = {},
+): Promise<Tagged<T>> {
   if (gate && path !== "/session") await gate;
   const response = await send(method, path, body, options);
   const text = await response.text();
   const content = response.headers.get("content-type")?.startsWith("application/json") ? parseJson(text) : text;
-  if (response.ok) return content as T;
+  if (response.ok) return { data: content as T, tag: response.headers.get("etag") ?? "" };
   if (response.status === 401 && path !== "/session") handleUnauthorized();
   throw errorOf(response.status, content);
 }
 
-async function send(method: string, path: string, body: unknown, { signal }: RequestOptions): Promise<Response> {
+async function send(method: string, path: string, body: unknown, options: RequestOptions): Promise<Response> {
+  const { signal, headers: more = {} } = options;
   const isPlain = body === undefined || body instanceof Blob;
-  const headers: Record<string, string> = { Accept: "application/json" };
+  const headers: Record<string, string> = { Accept: "application/json", ...more };
   if (!isPlain) headers["Content-Type"] = "application/json";
   const init: RequestInit = { method, headers, credentials: "same-origin", signal: signal ?? null };
   if (body !== undefined) init.body = isPlain ? (body as Blob) : JSON.stringify(body);

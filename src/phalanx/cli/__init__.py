@@ -21,6 +21,7 @@ SECTIONS = {
         "logs": "Print or follow the logs of a run's replicas.",
         "events": "Show the event history of a run.",
         "top": "Watch active runs and their resource usage.",
+        "wait": "Wait until runs have ended.",
         "stop": "Stop runs.",
         "statuses": "Show the status history of a run.",
         "restart": "Submit a run again, as a new run.",
@@ -28,6 +29,13 @@ SECTIONS = {
         "copy": "Submit a run again, starting from a copy of its outputs.",
         "rerun": "Submit a run again, and list what changed since.",
         "rm": "Delete finished runs.",
+        "archive": "Hide finished runs from lists.",
+        "unarchive": "Show archived runs in lists again.",
+        "star": "Mark runs for yourself.",
+        "unstar": "Remove your star from runs.",
+        "tag": "Add and remove tags of runs.",
+        "rename": "Give a run another name.",
+        "note": "Print or replace the note of a run.",
         "group": "Show, change, pause and extend a group of runs.",
         "advise": "Compare requested with used resources and recommend requests.",
         "size": "Try a file with different resources and recommend the cheapest fast ones.",
@@ -86,11 +94,11 @@ class CommandGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        from phalanx.spec.suggestions import did_you_mean
-
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as fault:
+            from phalanx.spec.suggestions import did_you_mean
+
             hint = did_you_mean(args[0], VERBS) if args else None
             if not hint:
                 raise

@@ -57,15 +57,17 @@ class ActionMethods(RunLookup):
         project: str = "default",
         priority: int = 0,
         timeout: str | float | None = None,
+        after: Sequence[str] = (),
         on: str | None = None,
         strict: bool = False,
         unchecked: bool = False,
         progress: Progress = silent,
     ) -> SubmittedRun:
         """Submit a run of a file, or of several, where later files override earlier ones. A file is a path, or a tuple
-        of name and text. `folder`: code to upload, except files matched by .polyaxonignore and .gitignore. `strict`
-        refuses a run that requests more than the machine has; `unchecked` submits even if the site profile predicts a
-        rejection. Raises SpecErrors with all errors of the file, CallError."""
+        of name and text. `folder`: code to upload, except files matched by .polyaxonignore and .gitignore. `after`:
+        runs to wait for, as `RUN`, `RUN:failed` or `RUN:done`. `strict` refuses a run that requests more than the
+        machine has; `unchecked` submits even if the site profile predicts a rejection. Raises SpecErrors with all
+        errors of the file, CallError."""
         texts = [_text_of(file) for file in ([files] if isinstance(files, str | Path) else files)]
         code = self.upload_code(folder, progress) if isinstance(folder, str | Path) else folder
         body = {
@@ -77,6 +79,7 @@ class ActionMethods(RunLookup):
             "project": project,
             "priority": priority,
             "timeout": timeout,
+            "after": list(after),
             "on": on,
             "code": None if code is None else code.id,
             "git": None if code is None else code.git,
@@ -117,6 +120,32 @@ class ActionMethods(RunLookup):
     def delete(self, run: str | Run) -> None:
         """Permanently delete a finished run."""
         self._wire.send("DELETE", joined("runs", self._id(run)))
+
+    def archive(self, run: str | Run) -> Run:
+        """Leave a finished run, or a group with its trials, out of lists."""
+        return self._act(run, "archive")
+
+    def unarchive(self, run: str | Run) -> Run:
+        return self._act(run, "unarchive")
+
+    def star(self, run: str | Run) -> None:
+        """Mark a run for yourself: the query `starred:true` finds it."""
+        self._wire.send("PUT", joined("runs", self._id(run), "star"))
+
+    def unstar(self, run: str | Run) -> None:
+        self._wire.send("DELETE", joined("runs", self._id(run), "star"))
+
+    def tag(self, run: str | Run, add: Sequence[str] = (), remove: Sequence[str] = ()) -> Run:
+        """Add and remove tags; the others stay."""
+        body = {"add": list(add), "remove": list(remove)}
+        return rows.run_of(self._wire.send("POST", joined("runs", self._id(run), "tags"), body))
+
+    def rename(self, run: str | Run, name: str) -> Run:
+        return rows.run_of(self._wire.send("PATCH", joined("runs", self._id(run)), {"name": name}))
+
+    def describe(self, run: str | Run, description: str) -> Run:
+        """Replace the note of a run, which is Markdown."""
+        return rows.run_of(self._wire.send("PATCH", joined("runs", self._id(run)), {"description": description}))
 
     def _act(self, run: str | Run, verb: str) -> Run:
         return rows.run_of(self._wire.send("POST", joined("runs", self._id(run), verb)))

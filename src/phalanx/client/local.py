@@ -229,9 +229,11 @@ class HomeReader:
     def runs(
         self, query: str = "", sort: str = "-created_at", limit: int | None = None, project: str | None = None
     ) -> RunList[RunReader]:
-        """The runs that match a query, written as for `phalanx ps -q`; `runs(…).frame()` is a table of them. Raises
-        CallError for an invalid query."""
-        records = self._store.runs(query, sort, limit, project=project)
+        """The runs that match a query, written as for `phalanx ps -q`; `runs(…).frame()` is a table of them. Archived
+        runs are left out unless the query has `archived:true`. Raises CallError for an invalid query."""
+        from phalanx.home.stars import OWNER
+
+        records = self._store.runs(query, sort, limit, project=project, unarchived=True, user=OWNER)
         return RunList((RunReader(self._home, self._store, record) for record in records), RunReader.record)
 
     def run(self, name: str) -> RunReader:

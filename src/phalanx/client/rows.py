@@ -52,7 +52,8 @@ def run_of(row: Row) -> Run:
         for name, one in _dict(row, "best").items()
     }
     tags = tuple(row.get("tags") or ())
-    return record(Run, row, tags=tags, params=_dict(row, "params"), summary=_numbers(row, "summary"), best=best)
+    inner = {"params": _dict(row, "params"), "summary": _numbers(row, "summary"), "best": best}
+    return record(Run, row, tags=tags, archived=bool(row.get("archived")), **inner)
 
 
 def _dict(row: Row, name: str) -> dict[str, Any]:

@@ -37,25 +37,32 @@ class RunLookup:
         offset: int = 0,
         project: str | None = None,
     ) -> RunList[Run]:
-        """The runs that match a query, written as for `phalanx ps -q`; all of them unless `limit` is set.
-        `runs(…).frame()` is a table of them."""
+        """The runs that match a query, written as for `phalanx ps -q`; all of them unless `limit` is set. Archived runs
+        are left out unless the query has `archived:true`. `runs(…).frame()` is a table of them."""
         found = self.run_rows(query, sort, limit, offset, project)
         return RunList(map(rows.run_of, found), lambda run: run)
 
-    def run_rows(
+    def run_rows(  # noqa: PLR0913 - what a list can be asked for
         self,
         query: str = "",
         sort: str = "-created_at",
         limit: int | None = None,
         offset: int = 0,
         project: str | None = None,
+        *,
+        archived: bool = False,
     ) -> list[dict[str, Any]]:
-        """The same as rows of the REST API."""
-        params = {"q": query, "sort": sort, "project": project}
+        """The same as rows of the REST API. `archived`: also archived runs."""
+        params = {"q": query, "sort": sort, "project": project, "archived": archived or None}
         return self._wire.rows(joined("runs"), "runs", limit, offset, **params)
 
-    def count(self, query: str = "", project: str | None = None) -> int:
-        return int(self._wire.get(joined("runs"), q=query, limit=0, project=project)["count"])
+    def count(self, query: str = "", project: str | None = None, *, archived: bool = False) -> int:
+        return int(self.counts(query, project, archived=archived)["count"])
+
+    def counts(self, query: str = "", project: str | None = None, *, archived: bool = False) -> dict[str, Any]:
+        """The `count` of the matching runs, and how many more are `archived`."""
+        params = {"q": query, "project": project, "archived": archived or None}
+        return dict(self._wire.get(joined("runs"), limit=0, **params))
 
     def run(self, name: str) -> Run:
         """The run with an id, a name (the newest of several) or the first characters of an id. Raises CallError if
@@ -77,9 +84,13 @@ class RunLookup:
         return choose_run(
             name,
             f" on {self._wire.url}",
-            lambda: self.runs(f"name:{quoted(name)}", limit=1),
-            lambda: self.runs(f"id:{name}%", limit=MOST_LISTED) if _ID.match(name) else [],
+            lambda: self._any(f"name:{quoted(name)}", 1),
+            lambda: self._any(f"id:{name}%", MOST_LISTED) if _ID.match(name) else [],
         ).id
+
+    def _any(self, query: str, limit: int) -> list[Run]:
+        """Archived runs are found by name, too."""
+        return [rows.run_of(row) for row in self.run_rows(query, limit=limit, archived=True)]
 
     def status(self, run_id: str) -> Run:
         """The run with exactly this id, without its details: cheap enough for polling."""
@@ -87,7 +98,7 @@ class RunLookup:
 
     def status_row(self, run_id: str) -> dict[str, Any]:
         """The same as a row of the REST API, with `waits_for`."""
-        found = self.run_rows(f'id:"{run_id}"', limit=1)
+        found = self.run_rows(f'id:"{run_id}"', limit=1, archived=True)
         if not found:
             raise NotFound(f"run `{run_id}` no longer exists", 404)
         return found[0]

@@ -9,6 +9,7 @@ from phalanx import run_paths
 from phalanx.artifacts.outputs import index_outputs, read_manifest
 from phalanx.atomic_files import read_json
 from phalanx.ends import Cause, End
+from phalanx.home import dependencies
 from phalanx.home.attempts import ReplicaPhase, ReplicaState, read_ends
 from phalanx.home.home import Home
 from phalanx.home.run_folder import RunFolder
@@ -19,6 +20,7 @@ from phalanx.insight.autopsy import FirstFailure
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.stored_plan import PlanDamaged, StoredPlan, read_plan
+from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 
 def adopt_all(home: Home, store: Store, run_ids: Iterable[str]) -> None:
@@ -41,10 +43,20 @@ def add_to_store(store: Store, folder: RunFolder, run: Run) -> None:
         store.add(run)
         for change in folder.history():
             store.record(change)
+        open_dependencies(store, folder, run)
+
+
+def open_dependencies(store: Store, folder: RunFolder, run: Run) -> None:
+    """Let a run that has not started yet wait for the runs that its folder names."""
+    waits_for = () if run.is_done or run.attempt else dependencies.read_dependencies(folder)
+    if waits_for:
+        store.open_dependencies(run.id, [(other.run_id, other.condition) for other in waits_for])
+        store.put_fact(run.id, "waiting", {"why": dependencies.waiting_words(waits_for)})
 
 
 def index(home: Home, store: Store, run: Run) -> None:
     """Rebuild the rows of a run from its folder."""
+    run = _with_requests(home.run(run.id), run)
     add_to_store(store, home.run(run.id), run)
     _add_replicas(store, home.run(run.id), run)
     _gather(home, store, run)
@@ -52,6 +64,27 @@ def index(home: Home, store: Store, run: Run) -> None:
     search = read_json(home.run(run.id).path / run_paths.SEARCH)
     if search is not None:
         store.put_fact(run.id, "search", search)
+
+
+def _with_requests(folder: RunFolder, run: Run) -> Run:
+    """What a run requests, if an older Phalanx wrote `run.json`: from its plan."""
+    if run.replica_count is not None or run.backend == OUTSIDE:
+        return run
+    try:
+        plan = read_plan(folder.path)
+    except (OSError, PlanDamaged):
+        return run
+
+    def total(resource: str) -> float | None:
+        found = [amount for one in plan.replicas if (amount := one.amount(resource).reserved) is not None]
+        return sum(found) if found else None
+
+    return run._replace(
+        replica_count=sum(not one.local for one in plan.replicas),
+        cpus=total("cpu"),
+        memory_mib=total("memory"),
+        gpus=total("gpu") or 0.0,
+    )
 
 
 def _add_replicas(store: Store, folder: RunFolder, run: Run) -> None:
@@ -79,8 +112,8 @@ def _failure(plan: StoredPlan, ends: Mapping[str, End]) -> FirstFailure | None:
 
 
 def _gather(home: Home, store: Store, run: Run) -> None:
-    """All data that its replicas tracked, in every attempt."""
-    for attempt in range(1, run.attempt + 1):
+    """All data that its replicas tracked, in every attempt, and what users changed, also before the first one."""
+    for attempt in range(1, max(1, run.attempt) + 1):
         names = [name for name, _ in home.run(run.id).replica_folders(attempt)]
         if names:
             indexer = RunIndexer(home, store, run._replace(attempt=attempt), names, is_replay=True)

@@ -7,6 +7,7 @@ import os
 from phalanx.errors import CallError
 from phalanx.home.home import Home, default_home
 from phalanx.home.lease import Lease
+from phalanx.home.stars import index_stars
 from phalanx.ingest.adoption import index
 from phalanx.registry.registry import Registry
 from phalanx.store import Store
@@ -26,6 +27,7 @@ def rebuild_store() -> int:
             run = home.run(run_id).read()
             if run is not None:
                 index(home, store, run)
+        index_stars(home, store)
         Registry(home, store)  # which updates its index from its journal
     lease.release()
     lease.close()

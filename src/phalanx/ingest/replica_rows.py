@@ -14,9 +14,13 @@ _STATUSES = {ReplicaPhase.ABSENT: "starting", ReplicaPhase.RUNNING: "running"}
 
 
 def replica_record(
-    run: Run, replica: PlannedReplica, observed: ReplicaState, failed: FirstFailure | None = None
+    run: Run,
+    replica: PlannedReplica,
+    observed: ReplicaState,
+    failed: FirstFailure | None = None,
+    host: str | None = None,
 ) -> ReplicaRecord:
-    """The row of a replica; for one that failed as a consequence, with that reason."""
+    """The row of a replica; for one that failed as a consequence, with that reason. `host`: while it runs."""
     end = observed.end
     taken = failed.others.get(replica.name) if failed is not None else None
     record = ReplicaRecord(
@@ -28,7 +32,7 @@ def replica_record(
         rank=replica.rank,
         status=_STATUSES.get(observed.state, "failed"),
         reason=taken or "",
-        host=None,
+        host=host if observed.state is ReplicaPhase.RUNNING else None,
         pid=observed.pid,
         cause=None,
         code=None,
@@ -42,7 +46,7 @@ def replica_record(
     return record._replace(
         status=status_of(end.cause),
         reason=taken or end.message,
-        host=end.host,
+        host=end.host or host,
         cause=end.cause.value,
         code=end.code,
         signal=end.signal,

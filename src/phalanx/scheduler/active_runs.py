@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from phalanx.backends.contract import Observation
+from phalanx.backends.contract import LOCAL_BACKENDS, Observation
 from phalanx.backends.local.capacity import Capacity, requested_by
 from phalanx.ends import Cause, End
 from phalanx.home import attempts
@@ -181,14 +182,29 @@ def _is_explained(end: End, verdict: Observation) -> bool:
     return end.cause == Cause.STOPPED or (verdict.cause == Cause.MEMORY and end.cause == Cause.ERROR and was_killed)
 
 
-def save_replicas(
-    store: Store, watched: ActiveRun, run: Run, seen: Mapping[str, ReplicaState], failed: FirstFailure | None = None
+def hosts_of(run: Run, facts: Mapping[str, Any]) -> Callable[[str], str | None]:
+    """Where the running replicas of an attempt are, by name, from the facts that it was started with."""
+    nodes = facts.get("node")
+    known = nodes if isinstance(nodes, dict) else {}
+    ours = socket.gethostname() if run.backend in LOCAL_BACKENDS and run.backend != OUTSIDE else None
+    return lambda name: known.get(name) or ours
+
+
+def save_replicas(  # noqa: PLR0913, PLR0917
+    store: Store,
+    watched: ActiveRun,
+    run: Run,
+    seen: Mapping[str, ReplicaState],
+    facts_of: Callable[[Run], Mapping[str, Any]],
+    failed: FirstFailure | None = None,
 ) -> None:
-    """Write the replicas to the store if their states have changed."""
+    """Write the replicas to the store if their states have changed. `facts_of` reads the facts of the attempt."""
     facts = {name: (observed.state, observed.pid) for name, observed in seen.items()}
     if watched.kept != (run.attempt, facts) or failed is not None:
-        planned = watched.plan.by_name
-        store.put_replicas([replica_record(run, planned[name], observed, failed) for name, observed in seen.items()])
+        planned, hosts = watched.plan.by_name, hosts_of(run, facts_of(run))
+        store.put_replicas(
+            [replica_record(run, planned[name], observed, failed, hosts(name)) for name, observed in seen.items()]
+        )
         watched.kept = (run.attempt, facts)
 
 

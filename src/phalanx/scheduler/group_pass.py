@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from phalanx.home.group_folder import ARRAY, PACKED, GroupFolder, allocation_id
 from phalanx.scheduler.ledger import Ledger
+from phalanx.scheduler.unfinished import UNFINISHED_GROUPS
 from phalanx.store import Run
 
 if TYPE_CHECKING:
     from phalanx.scheduler.groups import ActiveGroup, RunningGroups
-
-GROUP = "group"  # the kind of its row, beside the rows of its runs
-UNFINISHED = f"kind:{GROUP}, status:created|resuming|warning|running"
-AT_WORK = f"kind:{GROUP}, status:created|resuming|running"  # not paused
 
 
 class GroupPass:
@@ -30,7 +27,7 @@ class GroupPass:
 
     def look(self) -> None:
         """Read which groups there are. Called first in a pass."""
-        self.found = self.ledger.store.runs(UNFINISHED, sort="created_at", limit=None)
+        self.found = self.ledger.store.runs(UNFINISHED_GROUPS, sort="created_at", limit=None)
         self.trials = {group.id: self._trials(group.id) for group in self.found}
 
     def _trials(self, group_id: str) -> str:
@@ -68,9 +65,11 @@ class GroupPass:
             from phalanx.scheduler.groups import RunningGroups
 
             self.groups = RunningGroups(self.ledger, self._kind_of)
+        blocked = self.ledger.store.blocked() if self.found else ()
         for group in self.found:
             assert self.groups is not None
-            guarded(self.groups.reconcile, group, None)
+            if group.id not in blocked or self.ledger.home.run(group.id).stop_reason() is not None:
+                guarded(self.groups.reconcile, group, None)
         return len(self.found)
 
     def close(self) -> None:

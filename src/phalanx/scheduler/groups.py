@@ -36,6 +36,7 @@ from phalanx.scheduler.ledger import Ledger
 from phalanx.scheduler.resumes import queue_next_attempt
 from phalanx.scheduler.search_budget import SearchBudget, used_by
 from phalanx.scheduler.search_process import SearchProcess
+from phalanx.scheduler.unfinished import UNFINISHED
 from phalanx.scheduler.warm_start import earlier_trials
 from phalanx.scheduler.watched_metrics import WatchedMetrics
 from phalanx.spec.groups import search_settings
@@ -121,9 +122,6 @@ class RunningGroups:
             self.ledger.home.run(run.id).ask_to_stop("its group failed")
         if not left:
             self.ledger.finish(group, Status.FAILED, why)
-
-
-UNFINISHED = "status:created|resuming|warning|building|scheduled|starting|running|unknown"
 
 
 class ActiveGroup:

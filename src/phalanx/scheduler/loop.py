@@ -27,31 +27,23 @@ from phalanx.home import array_folder, attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
-from phalanx.scheduler import active_runs, retry
+from phalanx.scheduler import active_runs, dependencies, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executors
-from phalanx.scheduler.group_pass import AT_WORK, GROUP, GroupPass
+from phalanx.scheduler.group_pass import GroupPass
 from phalanx.scheduler.ledger import Clock, Ledger, RunUnreadable
 from phalanx.scheduler.local_executor import LocalStart
 from phalanx.scheduler.retry import Action
 from phalanx.scheduler.submissions import StartRequest
+from phalanx.scheduler.unfinished import GROUP, IS_RUN, QUEUED, STARTED, UNFINISHED
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
-QUEUED = "status:created|resuming|warning"
-STARTED = "status:building|scheduled|starting|running|unknown"
-IS_RUN = f"kind:~{GROUP}"  # a group is a row of its own beside its runs
-UNFINISHED = f"{QUEUED}|{STARTED.partition(':')[2]}"
 Answer = TypeVar("Answer")
-
-
-def has_work(store: Store) -> bool:
-    """Whether a scheduler has anything to wait for: not runs that are only tracked, nor groups that are paused."""
-    return bool(store.count(f"{UNFINISHED}, {IS_RUN}, backend:~{OUTSIDE}") or store.count(AT_WORK))
 
 
 class Scheduler(Ledger):
@@ -91,10 +83,12 @@ class Scheduler(Ledger):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
+        dependencies.settle_all(self, self._guarded, self._up_to_date)
         groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs
         queues = (self.is_local, self.is_elsewhere)
         waiting, elsewhere = (self.store.count(f"{QUEUED}, {IS_RUN}, {where}") for where in queues)
-        unfinished = len(self.started) + waiting + elsewhere + groups
+        blocked = self.store.count(f"{UNFINISHED}, {IS_RUN}, blocked:true")
+        unfinished = len(self.started) + waiting + elsewhere + groups + blocked
         for run in _head(self.store, self.is_local, waiting, PAGE):
             taken = self._guarded(lambda run: self._place(run, used), run, None)  # noqa: B023 - called at once
             if taken is None:
@@ -261,7 +255,7 @@ class Scheduler(Ledger):
         seen = active_runs.observe_replicas(executor, watched, run, attempt_folder)
         if run.status == Status.SCHEDULED and all(observed.state == ReplicaPhase.ABSENT for observed in seen.values()):
             return self._start_again(run, attempt_folder, seen, stop)
-        active_runs.save_replicas(self.store, watched, run, seen)
+        active_runs.save_replicas(self.store, watched, run, seen, self.facts)
         self.indexers.run_pass(run, attempt_folder.replicas)
         now = AttemptOutcome.of(watched.plan, seen, is_stopping=stop is not None)
         if now.has_run and self.change(run, Status.RUNNING, f"{len(seen)} replicas" if len(seen) > 1 else "started"):
@@ -285,7 +279,7 @@ class Scheduler(Ledger):
             if now.failed.end.cause == Cause.STOPPED or verdict.cause == Cause.MEMORY:
                 seen = active_runs.apply_verdict(seen, verdict)
                 now = now._replace(failed=AttemptOutcome.of(watched.plan, seen, is_stopping=False).failed)
-            active_runs.save_replicas(self.store, watched, run, seen, now.failed)
+            active_runs.save_replicas(self.store, watched, run, seen, self.facts, now.failed)
         decision = retry.decide(
             now,
             stop=stop,
@@ -322,9 +316,8 @@ class Scheduler(Ledger):
         for name in attempt_folder.replicas:
             if (attempt_folder.folder(name) / run_paths.AGENT).exists():
                 attempts.record_lost(attempt_folder, name, why)
-        active_runs.save_replicas(
-            self.store, watched, run, active_runs.observe_replicas(self.executors.of(run), watched, run, attempt_folder)
-        )
+        seen = active_runs.observe_replicas(self.executors.of(run), watched, run, attempt_folder)
+        active_runs.save_replicas(self.store, watched, run, seen, self.facts)
         self.indexers.finish(run)
         self.change(run, Status.RESUMING, why)
         self.watched.pop(run.id, None)

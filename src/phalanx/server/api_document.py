@@ -36,6 +36,7 @@ ACCESS = {
     Rule.ANY_TOKEN: "every valid token, also that of a run",
     Rule.SIGNED_IN: "every user; lists show what the caller may see",
     Rule.VIEW: "viewers of the run's project, and the run itself",
+    Rule.PERSONAL: "viewers of the run's project",
     Rule.EDIT: "editors of the run's project, and the run itself",
     Rule.MANAGE: "editors of the run's project",
     Rule.VIEW_ALL: "viewers of all projects",

@@ -14,7 +14,9 @@ from phalanx import __version__
 from phalanx.errors import CallError, StoreError, SystemFault, is_transient
 from phalanx.server import api_document, static_page
 from phalanx.server.auth.credentials import claim_of
+from phalanx.server.auth.proxy_header import ProxyHeaderMiddleware
 from phalanx.server.auth.rate_limits import RateLimits, Traffic
+from phalanx.server.auth.sign_on import SignOnSettings
 from phalanx.server.context import Context
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError, refusal_answer
@@ -30,13 +32,18 @@ from phalanx.server.routes import (
     compare,
     files,
     groups,
+    layouts,
     live,
     logs,
     models,
+    own_tokens,
     pods,
     previews,
     queue,
+    reports,
     run_actions,
+    run_marks,
+    run_tables,
     runs,
     series,
     session,
@@ -45,28 +52,35 @@ from phalanx.server.routes import (
     submissions,
     topology,
     usage,
+    views,
 )
+from phalanx.server.routes import sign_on as sign_on_routes
+from phalanx.server.saved_views import SavedViews
+from phalanx.server.schemas.session import Done
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
-    *(submissions, snapshots, run_actions, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, previews, files, pods, logs, models, mlflow, session, metrics, static_page),
+    *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage, queue, live),
+    *(runs, series, charts, compare, reports, layouts, previews, files, pods, logs, models, mlflow),
+    *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 
 
-def make_app(
+def make_app(  # noqa: PLR0913 - the parts of a server
     context: Context,
     allowed_hosts: Iterable[str] = (),
     counting: RequestStats | None = None,
     limits: RateLimits | None = None,
     *,
     only_admins_start: bool = False,
+    sign_on: SignOnSettings | None = None,
 ) -> FastAPI:
     """`allowed_hosts`: host names that the server answers to, besides those of this machine. `only_admins_start`:
-    editors may track runs, but not start any here."""
+    editors may track runs, but not start any here. Raises CallError when the sign-on cannot be used."""
     counting = counting or RequestStats()
     traffic = Traffic(limits or RateLimits())
     context.credentials.limit(traffic.limits)
+    context.credentials.sign_on = sign_on
     app = FastAPI(
         title="Phalanx",
         version=__version__,
@@ -75,13 +89,16 @@ def make_app(
         openapi_url=None,
         redirect_slashes=False,
         dependencies=[Depends(authorise)],
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
     app.state.traffic = traffic
+    app.state.sign_on = sign_on_routes.SignOn(sign_on, traffic.limits) if sign_on is not None else None
     app.state.document = None
     app.state.page = static_page.StaticPage()
     app.state.live = broker.EventBroker(context)
     app.state.steps = ReplicaSteps()
+    app.state.views = SavedViews(context.home.path)
     for name in ("uses", "columns", "queue", "machine", "groups"):
         setattr(app.state, name, CachedResponse[Any]())
     app.state.shares = CachedResponse[Any](4096)
@@ -89,7 +106,7 @@ def make_app(
     app.state.policy = table(open_metrics=counting.is_open, only_admins_start=only_admins_start)
     for group in GROUPS:
         app.include_router(group.router)
-    app.add_api_route("/healthz", health, methods=["GET"], tags=["server"])
+    app.add_api_route("/healthz", health, methods=["GET"], tags=["server"], response_model=Done)
     app.add_api_route("/api/v1/openapi.json", openapi, methods=["GET"], include_in_schema=False)
     for fault, handler in FAULTS.items():
         app.add_exception_handler(fault, handler)
@@ -103,6 +120,8 @@ def make_app(
         changed=context.recent.forget,
     )
     app.add_middleware(RequestStatsMiddleware, counting=counting)  # the last one added is the outermost
+    if sign_on is not None and sign_on.proxy is not None:
+        app.add_middleware(ProxyHeaderMiddleware, settings=sign_on.proxy)
     return app
 
 
@@ -111,7 +130,7 @@ async def health() -> JsonResponse:
     return JsonResponse({"ok": True})
 
 
-async def openapi(request: Request) -> JsonResponse:
+def openapi(request: Request) -> JsonResponse:
     """The OpenAPI document of this API."""
     if request.app.state.document is None:
         request.app.state.document = api_document.document(request.app)

@@ -27,6 +27,7 @@ class Rule(Enum):
     ANY_TOKEN = auto()  # every valid token, including a run's own
     SIGNED_IN = auto()  # a user or program; the handler filters by `identity.projects(Role.VIEWER)`
     VIEW = auto()  # viewers of the project of the run in the path, and the run itself
+    PERSONAL = auto()  # viewers of it, but not the run itself: changes only what is the caller's own
     EDIT = auto()  # editors of it, and the run itself
     MANAGE = auto()  # editors of it, but not the run itself
     VIEW_ALL = auto()  # viewers of all projects
@@ -51,6 +52,12 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("POST", f"{V1}/session"): Rule.OPEN,
     ("GET", f"{V1}/session"): Rule.ANY_TOKEN,
     ("DELETE", f"{V1}/session"): Rule.OPEN,
+    ("GET", f"{V1}/sign-on"): Rule.OPEN,
+    ("GET", f"{V1}/sign-on/start"): Rule.OPEN,
+    ("GET", f"{V1}/sign-on/callback"): Rule.OPEN,
+    ("GET", f"{V1}/session/tokens"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/session/tokens"): Rule.SIGNED_IN,
+    ("DELETE", f"{V1}/session/tokens/{{name}}"): Rule.SIGNED_IN,
     ("GET", f"{V1}/audit"): Rule.ADMIN,
     # runs
     ("GET", f"{V1}/runs"): Rule.SIGNED_IN,
@@ -61,12 +68,23 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("POST", f"{RUN}/finish"): Rule.EDIT,
     ("POST", f"{RUN}/beat"): Rule.EDIT,
     ("GET", f"{V1}/runs/columns"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/runs/grouped"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/runs.csv"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/stars"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/views"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/views"): Rule.SIGNED_IN,
+    ("DELETE", f"{V1}/views/{{view_id}}"): Rule.SIGNED_IN,
     ("GET", f"{V1}/groups"): Rule.SIGNED_IN,
     ("GET", f"{V1}/queue"): Rule.SIGNED_IN,
     ("GET", f"{V1}/machine"): Rule.SIGNED_IN,
     ("GET", f"{V1}/live"): Rule.SIGNED_IN,
     ("POST", f"{V1}/runs/submit"): Rule.EDIT_SOME,
     ("POST", f"{V1}/snapshots"): Rule.EDIT_SOME,
+    ("POST", f"{RUN}/tags"): Rule.EDIT,
+    ("PUT", f"{RUN}/star"): Rule.PERSONAL,
+    ("DELETE", f"{RUN}/star"): Rule.PERSONAL,
+    ("POST", f"{RUN}/archive"): Rule.MANAGE,
+    ("POST", f"{RUN}/unarchive"): Rule.MANAGE,
     ("POST", f"{RUN}/stop"): Rule.MANAGE,
     ("POST", f"{RUN}/restart"): Rule.MANAGE,
     ("POST", f"{RUN}/copy"): Rule.MANAGE,
@@ -98,6 +116,14 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{RUN}/chart"): Rule.VIEW,
     ("GET", f"{V1}/charts"): Rule.SIGNED_IN,
     ("GET", f"{V1}/compare"): Rule.SIGNED_IN,
+    # reports and pinned charts
+    ("GET", f"{V1}/reports"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/reports"): Rule.EDIT_SOME,
+    ("GET", f"{V1}/reports/{{report_id}}"): Rule.SIGNED_IN,
+    ("PUT", f"{V1}/reports/{{report_id}}"): Rule.EDIT_SOME,
+    ("DELETE", f"{V1}/reports/{{report_id}}"): Rule.EDIT_SOME,
+    ("GET", f"{V1}/layout"): Rule.SIGNED_IN,
+    ("PUT", f"{V1}/layout"): Rule.EDIT_SOME,
     # files
     ("GET", f"{RUN}/outputs"): Rule.VIEW,
     ("GET", f"{RUN}/outputs/{{path:path}}"): Rule.VIEW,
@@ -141,7 +167,7 @@ def _mlflow() -> Iterator[tuple[str, str]]:
 POLICY |= dict.fromkeys(_mlflow(), Rule.MLFLOW)
 POLICY |= {("GET", address): Rule.OPEN for address in (*static_page.ADDRESSES, *static_page.FILES)}
 
-_NEEDED = {Rule.VIEW: Role.VIEWER, Rule.EDIT: Role.EDITOR, Rule.MANAGE: Role.EDITOR}
+_NEEDED = {Rule.VIEW: Role.VIEWER, Rule.PERSONAL: Role.VIEWER, Rule.EDIT: Role.EDITOR, Rule.MANAGE: Role.EDITOR}
 
 
 # Paths that start a command on the server's machine, as the server's user.
@@ -165,6 +191,8 @@ COSTLY = {
     ("GET", f"{RUN}/chart"),
     ("GET", f"{V1}/charts"),
     ("GET", f"{V1}/compare"),
+    ("GET", f"{V1}/runs/grouped"),
+    ("GET", f"{V1}/runs.csv"),
     ("POST", f"{V1}/runs/submit"),
 }
 PIECES = {("PUT", f"{RUN}/files/{{path:path}}"), ("PUT", f"{POD}/files/{{path:path}}")}
@@ -251,7 +279,7 @@ def _check_general(rule: Rule, identity: Identity) -> None:
 def _check_own(rule: Rule, identity: Identity, run_id: str) -> None:
     if run_id != identity.run_id:
         raise RequestError(403, f"this token is valid only for run {identity.run_id}")
-    if rule is Rule.MANAGE:
+    if rule in (Rule.MANAGE, Rule.PERSONAL):
         raise RequestError(403, "a run may not do this to itself")
 
 

@@ -31,6 +31,8 @@ ADDRESSES = (
     "/models",
     "/models/{rest:path}",
     "/projects",
+    "/reports",
+    "/reports/{rest:path}",
     "/login",
     "/help",
 )

@@ -1,12 +1,15 @@
-"""The query language of lists: `status:running|starting, metric.loss:<0.1, created_at:2026-01-01..2026-02-01`.
+"""The query language of lists: `status:running|starting, metric.loss:<0.1, created_at:>1h, gpus:>2`.
 
 Commas mean "and". A field's colon is followed by a value, `a|b` (either), `<0.1` (`<=`, `>`, `>=`, `=`), `a..b` (times)
-or `%part%` (search, ignoring case); `~` before any of these negates it. Double quotes make their content literal, with
-`""` for one quote. `metric.NAME` is the last value of a metric, `min.NAME` and `max.NAME` its smallest and largest
-finite ones. Times are UTC and cover the whole unit: `2026-01-01` the day, `2026-01-01 10:30` the minute.
+or `%part%` (search, ignoring case); `~` before any of these negates it, and `nil` means that the run has no value.
+Double quotes make their content literal, with `""` for one quote. `metric.NAME` is the last value of a metric,
+`min.NAME` and `max.NAME` its smallest and largest finite ones, and `best.NAME` one of these, by the name of the metric.
+Times are UTC and cover the whole unit: `2026-01-01` the day, `2026-01-01 10:30` the minute. A duration (`90s`, `30m`,
+`1h`, `7d`, `2w`, or `-1h`) is the moment that long ago: `>1h` is within the last hour, `<7d` is more than a week ago.
+`blocked:true` are the runs that wait for other runs.
 
-Reads runs, tags, labels, params and summaries. SQL is built only from constants of this file; user input is passed as
-parameters.
+Reads runs, replicas, tags, stars, labels, params and summaries. SQL is built only from constants of this file; user
+input is passed as parameters.
 """
 
 # ruff: noqa: S608 - see above
@@ -15,13 +18,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
 from phalanx.naming import PARENT
+from phalanx.store.metric_direction import best_of
 from phalanx.store.records import microseconds
 
 TEXTS = (
@@ -30,15 +35,39 @@ TEXTS = (
 )
 TIMES = ("created_at", "updated_at", "started_at", "finished_at")
 NUMBERS = ("attempt", "priority")
-METRICS = {"metric": "value", "metrics": "value", "min": "min", "max": "max"}  # what of a metric: see its summary
+RESOURCES = {"replicas": "replica_count", "cpus": "cpus", "memory": "memory_mib", "gpus": "gpus"}  # columns
+METRICS = {
+    "metric": "value",
+    "metrics": "value",
+    "min": "min",
+    "max": "max",
+    "best": "",
+}  # columns of its summary
 PARAMS = ("params", "declarations")
-FIELDS = (*TEXTS, "tags", "parent", *TIMES, *NUMBERS, "params.NAME", "metric.NAME", "min.NAME", "max.NAME")
+_KINDS = {  # of the other fields
+    "tags": "tags",
+    "parent": "parent",
+    "host": "host",
+    "nodes": "number",
+    "archived": "archived",
+    "starred": "starred",
+    "blocked": "blocked",
+}
+NAMED_FIELDS = ("params.NAME", "metric.NAME", "min.NAME", "max.NAME", "best.NAME")
+FIELDS = (*TEXTS, *_KINDS, *TIMES, *NUMBERS, *RESOURCES, *NAMED_FIELDS)
 ALWAYS_SET = ("id", "status", "project", "kind", "backend", "user", "created_at", "updated_at", *NUMBERS)
+UNSORTED = ("tags", "parent", "host", "starred", "blocked")
 
 LONGEST = 10_000
 MOST_PARTS = 200  # SQLite rejects deeply nested conditions
 
 _COMPARISON = re.compile(r"(<=|>=|=<|=>|<|>|=)\s*")
+_AGO = re.compile(r"-?(\d{1,9}(?:\.\d{1,6})?)\s*(s|m|min|h|d|w)\Z", re.ASCII)
+_UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_MEMORY = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgtp]?)(?:i?b)?\Z", re.ASCII | re.IGNORECASE)
+_MIB = {"": 1.0, "k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0**2, "p": 1024.0**3}
+_TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_NODES = "(SELECT count(DISTINCT host) FROM replicas WHERE run_key = runs.key AND attempt = runs.attempt)"
 _TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(?:Z|[+-]\d\d:?\d\d)?)?\Z", re.ASCII)
 
 
@@ -47,6 +76,14 @@ class Clause(NamedTuple):
 
     sql: str
     args: tuple[Any, ...] = ()
+
+
+class _Reader(NamedTuple):
+    """What a query means depends on: the dialect's expression for ignoring case, the user, and the time."""
+
+    lower: str
+    user: str
+    now: datetime
 
 
 class SortKey(NamedTuple):
@@ -83,23 +120,42 @@ def quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def where(query: str, lower: str) -> Clause:
-    """The condition on `runs` that a query means. `lower` is the dialect's expression for ignoring case.
+def where(query: str, lower: str, user: str = "", now: datetime | None = None) -> Clause:
+    """The condition on `runs` that a query means. `lower` is the dialect's expression for ignoring case; `starred` is
+    about the stars of `user`, and durations are before `now`.
 
     Raises CallError that states what is wrong, where, and what is allowed.
     """
+    reader = _Reader(lower, user, now or datetime.now(UTC))
+    with _reporting(query):
+        clauses = [_term(term, reader) for term in _terms(query)]
+    return _joined(clauses, " AND ") if clauses else Clause("1 = 1")
+
+
+def mentions(query: str, field: str) -> bool:
+    """Whether a query has a condition on a field. Raises CallError for an invalid query."""
+    with _reporting(query):
+        return any(_split(term, ":", once=True)[0].text == field for term in _terms(query))
+
+
+def _terms(query: str) -> list[_Piece]:
+    """Raises CallError for a query that is too long, and _Wrong."""
     if len(query) > LONGEST:
         raise CallError(f"a query may have at most {LONGEST:,} characters; this one has {len(query):,}")
     if query.count(",") + query.count("|") > MOST_PARTS:
         raise CallError(f"a query may have at most {MOST_PARTS} parts; this one has more")
+    return [term for term in _split(_Piece(query, 0), ",") if term.text]
+
+
+@contextmanager
+def _reporting(query: str) -> Iterator[None]:
     try:
-        clauses = [_term(term, lower) for term in _split(_Piece(query, 0), ",") if term.text]
+        yield
     except _Wrong as wrong:
         raise CallError(
             f"the query `{_short(query)}` is wrong at character {wrong.piece.at + 1}, "
             f"`{_short(wrong.piece.text)}`: {wrong.message}"
         ) from None
-    return _joined(clauses, " AND ") if clauses else Clause("1 = 1")
 
 
 def order(sort: str) -> SortKey:
@@ -111,8 +167,8 @@ def order(sort: str) -> SortKey:
         kind, column, of = _field(piece)
     except _Wrong as wrong:
         raise CallError(f"cannot sort by `{_short(name)}`: {wrong.message}") from None
-    if kind in ("tags", "parent"):
-        raise CallError(f"cannot sort by `{kind}`")
+    if name in UNSORTED:
+        raise CallError(f"cannot sort by `{name}`")
     nothing, tie = Clause(""), ", runs.created_at DESC, runs.key DESC"
     if kind == "metric":
         join = Clause(" LEFT JOIN summaries s ON s.run_key = runs.key AND s.metric = ?", (column,))
@@ -154,16 +210,19 @@ def _field(piece: _Piece) -> tuple[str, str, str]:
     name = piece.text
     head, dot, rest = name.partition(".")
     if dot and rest and head in (*METRICS, *PARAMS):
-        return ("metric" if head in METRICS else "param"), _Piece(rest, 0).plain, METRICS.get(head, "")
-    for kind, names in (
-        ("text", TEXTS),
-        ("time", TIMES),
-        ("number", NUMBERS),
-        ("tags", ("tags",)),
-        ("parent", ("parent",)),
-    ):
+        named = _Piece(rest, 0).plain
+        return (
+            ("metric" if head in METRICS else "param"),
+            named,
+            best_of(named) if head == "best" else METRICS.get(head, ""),
+        )
+    for kind, names in (("text", TEXTS), ("time", TIMES), ("number", NUMBERS)):
         if name in names:
             return kind, f'runs."{name}"', ""
+    if name in RESOURCES:
+        return ("memory" if name == "memory" else "number"), f'runs."{RESOURCES[name]}"', ""
+    if name in _KINDS:
+        return _KINDS[name], _NODES if name == "nodes" else f'runs."{name}"', ""
     if name in (*METRICS, *PARAMS):
         raise _Wrong(piece, f"name one: `{name}.NAME`")
     raise _Wrong(piece, f"there is no such field{_did_you_mean(head, dot + rest)} The fields are {', '.join(FIELDS)}")
@@ -172,12 +231,12 @@ def _field(piece: _Piece) -> tuple[str, str, str]:
 def _did_you_mean(head: str, rest: str) -> str:
     from difflib import get_close_matches
 
-    known = (*METRICS, *PARAMS) if rest else (*TEXTS, *TIMES, *NUMBERS, "tags", "parent")
+    known = (*METRICS, *PARAMS) if rest else FIELDS[: -len(NAMED_FIELDS)]
     near = get_close_matches(head[:80].casefold(), known, n=1)
     return f"; did you mean `{near[0]}{rest}`?" if near else "."
 
 
-def _term(term: _Piece, lower: str) -> Clause:
+def _term(term: _Piece, reader: _Reader) -> Clause:
     field, *rest = _split(term, ":", once=True)
     if not rest:
         raise _Wrong(term, "write `field:value`")
@@ -189,8 +248,28 @@ def _term(term: _Piece, lower: str) -> Clause:
         if not piece.text:
             raise _Wrong(term, "a value is missing")
     condition = partial(_metric, of) if kind == "metric" else _CONDITIONS[kind]
-    clause = _joined([condition(column, piece, lower) for piece in alternatives], " OR ")
+    clauses = [
+        _absent(kind, column) if piece.text == "nil" and kind in _ABSENT else condition(column, piece, reader)
+        for piece in alternatives
+    ]
+    clause = _joined(clauses, " OR ")
     return Clause(f"({clause.sql} IS NOT TRUE)", clause.args) if negated else clause
+
+
+_ABSENT: dict[str, str | None] = {  # how a run has no value of a field; None: the column is NULL
+    **dict.fromkeys(("text", "time", "number", "memory")),
+    "tags": "runs.key NOT IN (SELECT run_key FROM tags)",
+    "host": "runs.key NOT IN (SELECT run_key FROM replicas WHERE host IS NOT NULL)",
+    "parent": "runs.key NOT IN (SELECT run_key FROM labels WHERE name = ?)",
+    "param": "runs.key NOT IN (SELECT run_key FROM params WHERE name = ?)",
+    "metric": "runs.key NOT IN (SELECT run_key FROM summaries WHERE metric = ?)",
+}
+
+
+def _absent(kind: str, column: str) -> Clause:
+    sql = _ABSENT[kind] or f"{column} IS NULL"
+    name = PARENT if kind == "parent" else column
+    return Clause(sql, (name,) if "?" in sql else ())
 
 
 def _compared(piece: _Piece) -> tuple[str, _Piece]:
@@ -205,30 +284,56 @@ def _compared(piece: _Piece) -> tuple[str, _Piece]:
     return sign, value
 
 
-def _text(column: str, piece: _Piece, lower: str) -> Clause:
+def _text(column: str, piece: _Piece, reader: _Reader) -> Clause:
     sign, value = _compared(piece)
     if sign != "=":
         raise _Wrong(piece, f"`{sign}` is not supported for texts: write a value, `a|b` or `%part%`")
-    return _searched(column, value, lower) or Clause(f"{column} = ?", (value.plain,))
+    return _searched(column, value, reader) or Clause(f"{column} = ?", (value.plain,))
 
 
-def _searched(column: str, value: _Piece, lower: str) -> Clause | None:
+def _searched(column: str, value: _Piece, reader: _Reader) -> Clause | None:
     text = value.text
     if value.is_quoted or not (text.startswith("%") or text.endswith("%")):
         return None
     middle = re.sub(r"([\\%_])", r"\\\1", text.removeprefix("%").removesuffix("%").lower())
     pattern = ("%" if text.startswith("%") else "") + middle + ("%" if text.endswith("%") else "")
-    return Clause(rf"{lower.format(column)} LIKE ? ESCAPE '\'", (pattern,))
+    return Clause(rf"{reader.lower.format(column)} LIKE ? ESCAPE '\'", (pattern,))
 
 
-def _tag(_: str, piece: _Piece, lower: str) -> Clause:
-    found = _text("tag", piece, lower)
+def _tag(_: str, piece: _Piece, reader: _Reader) -> Clause:
+    found = _text("tag", piece, reader)
     return Clause(f"runs.key IN (SELECT run_key FROM tags WHERE {found.sql})", found.args)
 
 
-def _parent(_: str, piece: _Piece, lower: str) -> Clause:
-    found = _text("text", piece, lower)
+def _parent(_: str, piece: _Piece, reader: _Reader) -> Clause:
+    found = _text("text", piece, reader)
     return Clause(f"runs.key IN (SELECT run_key FROM labels WHERE name = ? AND {found.sql})", (PARENT, *found.args))
+
+
+def _host(_: str, piece: _Piece, reader: _Reader) -> Clause:
+    found = _text("host", piece, reader)
+    return Clause(f"runs.key IN (SELECT run_key FROM replicas WHERE {found.sql})", found.args)
+
+
+def _archived(column: str, piece: _Piece, _: _Reader) -> Clause:
+    return Clause(f"{column} = {int(_truth(piece))}")
+
+
+def _starred(_: str, piece: _Piece, reader: _Reader) -> Clause:
+    way = "IN" if _truth(piece) else "NOT IN"
+    return Clause(f'runs.key {way} (SELECT run_key FROM stars WHERE "user" = ?)', (reader.user,))
+
+
+def _blocked(_: str, piece: _Piece, __: _Reader) -> Clause:
+    way = "IN" if _truth(piece) else "NOT IN"
+    return Clause(f"runs.key {way} (SELECT run_key FROM dependencies)")
+
+
+def _truth(piece: _Piece) -> bool:
+    found = _TRUTH.get(_compared(piece)[1].text.casefold())
+    if found is None:
+        raise _Wrong(piece, "expected `true` or `false`")
+    return found
 
 
 def number(text: str) -> float | None:
@@ -240,15 +345,15 @@ def number(text: str) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _metric(of: str, name: str, piece: _Piece, lower: str) -> Clause:
+def _metric(of: str, name: str, piece: _Piece, reader: _Reader) -> Clause:
     """A last value of NaN is NULL in the store; a minimum or maximum is NULL without any finite value."""
     sign, value = _compared(piece)
     is_nan = sign == "=" and value.text.casefold() == "nan"
-    found = Clause(f'"{of}" IS NULL') if is_nan else _number(f'"{of}"', piece, lower)
+    found = Clause(f'"{of}" IS NULL') if is_nan else _number(f'"{of}"', piece, reader)
     return Clause(f"runs.key IN (SELECT run_key FROM summaries WHERE metric = ? AND {found.sql})", (name, *found.args))
 
 
-def _number(column: str, piece: _Piece, _: str) -> Clause:
+def _number(column: str, piece: _Piece, _: _Reader) -> Clause:
     sign, value = _compared(piece)
     try:
         amount = float(value.text)
@@ -259,12 +364,20 @@ def _number(column: str, piece: _Piece, _: str) -> Clause:
     return Clause(f"{column} {sign} ?", (amount,))
 
 
-def _param(name: str, piece: _Piece, lower: str) -> Clause:
+def _memory(column: str, piece: _Piece, _: _Reader) -> Clause:
+    sign, value = _compared(piece)
+    match = _MEMORY.match(value.text)
+    if match is None:
+        raise _Wrong(value, "expected an amount of memory, as in `>16g` (k, m, g or t; without a unit: MiB)")
+    return Clause(f"{column} {sign} ?", (float(match[1]) * _MIB[match[2].lower()],))
+
+
+def _param(name: str, piece: _Piece, reader: _Reader) -> Clause:
     """Numbers compare with numbers, everything else as text."""
     sign, value = _compared(piece)
     amount = None if value.is_quoted else number(value.text)
     if amount is None:
-        found = _searched("text", value, lower) if sign == "=" else None
+        found = _searched("text", value, reader) if sign == "=" else None
         clauses = [found or Clause(f"text {sign} ?", (value.plain,))]
     else:
         clauses = [Clause(f"number {sign} ?", (amount,))]
@@ -280,27 +393,38 @@ def _param(name: str, piece: _Piece, lower: str) -> Clause:
     )
 
 
-def _time(column: str, piece: _Piece, _: str) -> Clause:
+def _time(column: str, piece: _Piece, reader: _Reader) -> Clause:
     sign, value = _compared(piece)
     first, dots, last = value.text.partition("..")
     if dots:
         if sign != "=" or not (first.strip() or last.strip()):
-            raise _Wrong(piece, "expected a range such as `2026-01-01..2026-01-31`, or with one open end")
+            raise _Wrong(piece, "expected a range such as `2026-01-01..2026-01-31` or `2d..1d`, or with one open end")
         ends = [(">=", 0, value.cut(0, len(first))), ("<", 1, value.cut(len(first) + 2))]
-        clauses = [Clause(f"{column} {way} ?", (_span(end)[which],)) for way, which, end in ends if end.text]
+        clauses = [
+            Clause(f"{column} {way} ?", (_span(end, reader.now)[which],)) for way, which, end in ends if end.text
+        ]
         return _joined(clauses, " AND ")
-    start, end = _span(value)
+    start, end = _span(value, reader.now)
+    if sign == "=" and start == end:  # a duration: since then
+        return Clause(f"{column} >= ?", (start,))
     if sign == "=":
         return Clause(f"({column} >= ? AND {column} < ?)", (start, end))
     way, edge = {"<": ("<", start), "<=": ("<", end), ">": (">=", end), ">=": (">=", start)}[sign]
     return Clause(f"{column} {way} ?", (edge,))
 
 
-def _span(piece: _Piece) -> tuple[int, int]:
-    """The start of the named unit of time, and of the next one: microseconds since the epoch."""
+def _span(piece: _Piece, now: datetime) -> tuple[int, int]:
+    """The start of the named unit of time, and of the next one: microseconds since the epoch. Of a duration, twice the
+    moment that long ago."""
+    ago = _AGO.match(piece.plain)
+    if ago is not None:
+        moment = max(0, microseconds(now) - round(float(ago[1]) * _UNITS_S[ago[2]] * 1_000_000))
+        return moment, moment
     match = _TIME.match(piece.plain)
     if match is None:
-        raise _Wrong(piece, "expected a time such as `2026-01-31` or `2026-01-31 13:45`")
+        raise _Wrong(
+            piece, "expected a time such as `2026-01-31`, `2026-01-31 13:45` or `1h` (an hour ago; s, m, h, d, w)"
+        )
     try:
         start = datetime.fromisoformat(match[0])
     except ValueError as error:
@@ -311,11 +435,16 @@ def _span(piece: _Piece) -> tuple[int, int]:
     return begin, begin + (1 if fraction else length_s * 1_000_000)
 
 
-_CONDITIONS: dict[str, Callable[[str, _Piece, str], Clause]] = {
+_CONDITIONS: dict[str, Callable[[str, _Piece, _Reader], Clause]] = {
     "text": _text,
     "time": _time,
     "number": _number,
+    "memory": _memory,
     "tags": _tag,
     "parent": _parent,
+    "host": _host,
+    "archived": _archived,
+    "starred": _starred,
+    "blocked": _blocked,
     "param": _param,
 }

@@ -25,7 +25,8 @@ class MetricRange(NamedTuple):
 
 class Run(NamedTuple):
     """One execution of an experiment or job. `summary` has the last value of each metric, `best` its minimum and
-    maximum."""
+    maximum. `cpus`, `memory_mib` and `gpus` are requested by all replicas together. None:
+    unknown, or not requested."""
 
     id: str
     project: str
@@ -51,6 +52,11 @@ class Run(NamedTuple):
     params: Mapping[str, Any]
     summary: Mapping[str, float]
     best: Mapping[str, MetricRange] = MappingProxyType({})
+    archived: bool = False
+    replica_count: int | None = None
+    cpus: float | None = None
+    memory_mib: float | None = None
+    gpus: float | None = None
 
     @property
     def is_done(self) -> bool:

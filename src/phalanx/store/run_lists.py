@@ -1,4 +1,5 @@
-"""Lists over many runs: names of params and metrics, groups, changes. Reads runs, params, summaries and facts."""
+"""Lists over many runs: which runs match a query, names of params and metrics, groups, changes. Reads runs, params,
+summaries and facts."""
 
 # ruff: noqa: S608 - SQL is built only from constants of this package; user input is passed as parameters
 
@@ -11,13 +12,20 @@ from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
 from phalanx.store.database import Database
-from phalanx.store.query import Clause
+from phalanx.store.grouped_runs import GroupedRuns, grouped
+from phalanx.store.query import Clause, mentions, order, where
 from phalanx.store.records import DONE, StatusChange, microseconds, utc
 
 BATCH = 500
 MOST_PROJECTS = 400  # in addition to a query's parameters: at most 999
 _SEEN = "key, id, project, status, attempt, updated_at"
 _ACTIVE = f"status NOT IN ({', '.join(map(repr, DONE))})"
+
+_ALL = 2**62
+# The set is small and has an index of its own, so counts by other indexes need no row of `runs`.
+_IS_NOT_ARCHIVED = "runs.key NOT IN (SELECT hidden.key FROM runs AS hidden WHERE hidden.archived = 1)"
+_IS_NO_TRIAL = """(runs."group" IS NULL OR NOT EXISTS (
+    SELECT 1 FROM runs AS whole WHERE whole.id = runs."group" AND whole.kind = 'group'))"""
 
 Projects = str | Collection[str] | None
 
@@ -54,6 +62,64 @@ class RunListQueries:
     """A part of `Store`."""
 
     _database: Database
+
+    def keys(
+        self,
+        query: str = "",
+        sort: str = "-created_at",
+        limit: int | None = None,
+        offset: int = 0,
+        project: Projects = None,
+        **which: Any,
+    ) -> list[int]:
+        """The same as keys for `with_keys`: a long list is then read in parts."""
+        wanted, ordered = self._where(query, project, **which), order(sort)
+        rows = self._database.rows(
+            f"SELECT key FROM runs{ordered.join.sql} WHERE {wanted.sql} ORDER BY {ordered.by} LIMIT ? OFFSET ?",
+            [*ordered.join.args, *wanted.args, _ALL if limit is None else max(0, limit), max(0, offset)],
+        )
+        return [row[0] for row in rows]
+
+    def count(self, query: str = "", project: Projects = None, **which: Any) -> int:
+        """The number of runs that match a query; `which` as for `runs`. Raises CallError for an invalid query."""
+        wanted = self._where(query, project, **which)
+        return int(self._database.rows(f"SELECT count(*) FROM runs WHERE {wanted.sql}", wanted.args)[0][0])
+
+    def count_archived(self, query: str = "", project: Projects = None, **which: Any) -> int:
+        """The number of matching runs that a list leaves out because they are archived."""
+        if mentions(query, "archived"):
+            return 0
+        return self.count(f"{query}, archived:true", project, **{**which, "unarchived": False})
+
+    def grouped(  # noqa: PLR0913, PLR0917 - what a list of groups can be asked for
+        self,
+        by: Sequence[str],
+        columns: Sequence[str] = (),
+        query: str = "",
+        sort: str = "value",
+        limit: int = 100,
+        offset: int = 0,
+        project: Projects = None,
+        **which: Any,
+    ) -> tuple[list[GroupedRuns], int]:
+        """The matching runs grouped by fields: see `grouped_runs.grouped`."""
+        return grouped(self._database, self._where(query, project, **which), by, columns, sort, limit, offset)
+
+    def _where(
+        self,
+        query: str,
+        project: Projects,
+        *,
+        folded: bool = False,
+        unarchived: bool = False,
+        user: str = "",
+    ) -> Clause:
+        wanted, these = where(query, self._database.lower, user), of_projects(project)
+        if folded:
+            wanted = Clause(f"{wanted.sql} AND {_IS_NO_TRIAL}", wanted.args)
+        if unarchived and not mentions(query, "archived"):
+            wanted = Clause(f"{wanted.sql} AND {_IS_NOT_ARCHIVED}", wanted.args)
+        return wanted if project is None else Clause(f"{these.sql} AND {wanted.sql}", (*these.args, *wanted.args))
 
     def param_names(self, project: Projects = None, limit: int = 500) -> list[tuple[str, int]]:
         """With the number of runs that have them, most used first."""

@@ -1,6 +1,7 @@
 """The store: runs and their states. Owns the tables `runs`, `statuses`, `replicas` and `tags`.
 
-`tracked_values` and `run_lists` are parts of it; `query` and `conditions` build the SQL that selects runs.
+`tracked_values`, `run_lists`, `stars` and `dependencies` are parts of it; `query` and `conditions` build the SQL that
+selects runs.
 
 It must also run on the SQLite of RHEL 8 (3.26): no RETURNING, no NULLS LAST, at most 999 parameters.
 """
@@ -24,31 +25,30 @@ from phalanx.errors import CallError, StoreError, may_recover
 from phalanx.store import filesystems, schema
 from phalanx.store.conditions import Comparison, Ordering, selection
 from phalanx.store.database import Database, PostgresDatabase, SqliteDatabase
-from phalanx.store.query import Clause, order, where
+from phalanx.store.dependencies import DependencyQueries
 from phalanx.store.records import DONE, STARTED, MetricRange, ReplicaRecord, Run, StatusChange, microseconds, utc
 from phalanx.store.run_choice import MOST_LISTED, NO_NAME, choose_run
 from phalanx.store.run_lists import RunListQueries, of_projects
 from phalanx.store.sql import columns, insertion, label
+from phalanx.store.stars import StarQueries
 from phalanx.store.tracked_values import PUT_PARAM, PUT_SUMMARY, TrackedValueQueries, param_row, summary_row
 
-_ALL = 2**62
 _BATCH = 500
 _TIMES = frozenset(["created_at", "updated_at", "started_at", "finished_at", "at"])
 _WHOLE = frozenset(["id", "description", "reason"])
 
-_RUN_FIELDS = tuple(field for field in Run._fields if field not in ("tags", "params", "summary", "best"))
+_INNER = ("tags", "params", "summary", "best")
+_RUN_FIELDS = tuple(field for field in Run._fields if field not in _INNER)
 _STATUS_FIELDS = StatusChange._fields[1:]  # without `run_id`: these tables have the run's key
 _REPLICA_FIELDS = ReplicaRecord._fields[1:]
 _KEY = "(SELECT key FROM runs WHERE id = ?)"
 TABLES = (
     *("model_events", "aliases", "versions", "models"),
-    *("artifacts", "facts", "labels", "summaries", "params", "tags", "replicas", "statuses", "runs"),
+    *("dependencies", "stars", "artifacts", "facts", "labels", "summaries", "params", "tags", "replicas", "statuses"),
+    "runs",
 )
 _IS_DONE = f"status IN ({', '.join(map(repr, DONE))})"
 _IS_ACTIVE = _IS_DONE.replace(" IN ", " NOT IN ")  # exactly the condition of the index `runs_active`
-_IS_NO_TRIAL = """(runs."group" IS NULL OR NOT EXISTS (
-    SELECT 1 FROM runs AS whole WHERE whole.id = runs."group" AND whole.kind = 'group'))"""
-
 
 _ADD_RUN = insertion("runs", _RUN_FIELDS, "id")
 _ADD_STATUS = insertion("statuses", ("run_key", *_STATUS_FIELDS), "run_key, number")
@@ -62,6 +62,8 @@ def _stored(field: str, value: Any) -> Any:
         return microseconds(value)
     if field == "peak":
         return json.dumps(dict(value))
+    if field == "archived":
+        return int(bool(value))
     return label(value) if isinstance(value, str) and field not in _WHOLE else value
 
 
@@ -73,11 +75,13 @@ def _read(fields: Sequence[str], row: Sequence[Any]) -> Iterator[Any]:
     for field, value in zip(fields, row, strict=True):
         if field in _TIMES and value is not None:
             yield utc(value)
+        elif field == "archived":
+            yield bool(value)
         else:
             yield json.loads(value) if field == "peak" else value
 
 
-class Store(TrackedValueQueries, RunListQueries):
+class Store(TrackedValueQueries, RunListQueries, StarQueries, DependencyQueries):
     """Runs and their data, over one connection: for one thread; must be closed.
 
     Every method may raise StoreError when the database fails; other exceptions are in the method's docstring. A write
@@ -150,12 +154,12 @@ class Store(TrackedValueQueries, RunListQueries):
         changed.
 
         The run's `started_at` is its first start; `finished_at` is the end of its newest attempt, and None before that.
-        Raises CallError when the run does not exist.
+        An archived run that goes on is no longer archived. Raises CallError when the run does not exist.
         """
         at = microseconds(change.at)
-        finished, times = "NULL", [at if change.status in STARTED else None]
+        finished, archived, times = "NULL", "0", [at if change.status in STARTED else None]
         if change.status in DONE:
-            finished = "CASE WHEN attempt = ? THEN coalesce(finished_at, ?) ELSE ? END"
+            finished, archived = "CASE WHEN attempt = ? THEN coalesce(finished_at, ?) ELSE ? END", "archived"
             times += [change.attempt, at, at]
         with self.transaction():
             key = self._key(change.run_id)
@@ -163,7 +167,7 @@ class Store(TrackedValueQueries, RunListQueries):
                 return False
             self._database.change(
                 f"""UPDATE runs SET status = ?, reason = ?, attempt = ?, updated_at = ?,
-                    started_at = coalesce(started_at, ?), finished_at = {finished}
+                    started_at = coalesce(started_at, ?), finished_at = {finished}, archived = {archived}
                 WHERE key = ? AND NOT EXISTS (SELECT 1 FROM statuses WHERE run_key = ? AND number > ?)""",
                 [label(change.status), change.reason, change.attempt, at, *times, key, key, change.number],
             )
@@ -184,13 +188,14 @@ class Store(TrackedValueQueries, RunListQueries):
         framework: str | EllipsisType | None = ...,
         commit: str | EllipsisType | None = ...,
         priority: int | EllipsisType = ...,
+        archived: bool | EllipsisType = ...,
         tags: Iterable[str] | EllipsisType = ...,
         at: datetime | None = None,
     ) -> None:
         """Change the given fields; tags are replaced as a whole. `at`: when they changed; None: now. `updated_at` never
         goes back. Raises CallError when the run does not exist."""
         given: dict[str, Any] = {"name": name, "description": description, "priority": priority}
-        given |= {"framework": framework, "commit": commit}
+        given |= {"framework": framework, "commit": commit, "archived": archived}
         changes = {field: _stored(field, value) for field, value in given.items() if value is not ...}
         time = microseconds(at or datetime.now(UTC))
         with self.transaction():
@@ -234,13 +239,14 @@ class Store(TrackedValueQueries, RunListQueries):
         project: str | Collection[str] | None = None,
         *,
         folded: bool = False,
+        unarchived: bool = False,
+        user: str = "",
     ) -> list[Run]:
         """A page of the runs that match a query (see `phalanx.store.query`); of one project, of several, or of all.
-        `folded`: without the trials of groups. Raises CallError for an invalid query."""
-        wanted, ordered = self._where(query, project, folded=folded), order(sort)
-        return self._select(
-            f"SELECT key FROM runs{ordered.join.sql} WHERE {wanted.sql} ORDER BY {ordered.by} LIMIT ? OFFSET ?",
-            [*ordered.join.args, *wanted.args, _ALL if limit is None else max(0, limit), max(0, offset)],
+        `folded`: without the trials of groups. `unarchived`: without archived runs, unless the query has `archived`.
+        `user`: whose stars count. Raises CallError for an invalid query."""
+        return self.with_keys(
+            self.keys(query, sort, limit, offset, project, folded=folded, unarchived=unarchived, user=user)
         )
 
     def search(
@@ -248,11 +254,6 @@ class Store(TrackedValueQueries, RunListQueries):
     ) -> list[Run]:
         """A page of the runs for which all comparisons hold."""
         return self._select(*selection(self._database, comparisons, orderings, limit, offset))
-
-    def count(self, query: str = "", project: str | Collection[str] | None = None, *, folded: bool = False) -> int:
-        """The number of runs that match a query. Raises CallError for an invalid query."""
-        wanted = self._where(query, project, folded=folded)
-        return int(self._database.rows(f"SELECT count(*) FROM runs WHERE {wanted.sql}", wanted.args)[0][0])
 
     def active(self) -> list[Run]:
         """Every run that has not ended: highest priority first, then oldest first."""
@@ -320,15 +321,12 @@ class Store(TrackedValueQueries, RunListQueries):
     def _put_tags(self, key: int, tags: Iterable[str]) -> None:
         self._database.change_many(_PUT_TAG, [(key, label(tag), place) for place, tag in enumerate(tags)])
 
-    def _where(self, query: str, project: str | Collection[str] | None, *, folded: bool = False) -> Clause:
-        wanted, these = where(query, self._database.lower), of_projects(project)
-        if folded:
-            wanted = Clause(f"{wanted.sql} AND {_IS_NO_TRIAL}", wanted.args)
-        return wanted if project is None else Clause(f"{these.sql} AND {wanted.sql}", (*these.args, *wanted.args))
-
     def _select(self, sql: str, args: Iterable[Any] = ()) -> list[Run]:
         """The runs whose keys a statement selects, in its order."""
-        keys = [row[0] for row in self._database.rows(sql, args)]
+        return self.with_keys([row[0] for row in self._database.rows(sql, args)])
+
+    def with_keys(self, keys: Sequence[int]) -> list[Run]:
+        """The runs with these keys, in this order; removed ones are left out."""
         found: dict[int, Run] = {}
         for start in range(0, len(keys), _BATCH):
             found.update(self._load(keys[start : start + _BATCH]))
@@ -354,4 +352,6 @@ class Store(TrackedValueQueries, RunListQueries):
             if low is not None:
                 best[key][metric] = MetricRange(low, high)
         for key, *row in rows(f"SELECT key, {columns(_RUN_FIELDS)} FROM runs WHERE key {these}", keys):
-            yield key, Run._make([*_read(_RUN_FIELDS, row), tuple(tags[key]), params[key], summary[key], best[key]])
+            own: dict[str, Any] = dict(zip(_RUN_FIELDS, _read(_RUN_FIELDS, row), strict=True))
+            inner: Any = (tuple(tags[key]), params[key], summary[key], best[key])
+            yield key, Run(**own, **dict(zip(_INNER, inner, strict=True)))

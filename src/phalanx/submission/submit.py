@@ -20,13 +20,14 @@ from phalanx.artifacts.downloads import restore
 from phalanx.backends.agent_zip import carry, pack
 from phalanx.backends.contract import Job
 from phalanx.errors import CallError
+from phalanx.home.dependencies import encode
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import add_to_store
 from phalanx.placeholders import is_safe
 from phalanx.plan import Plan
-from phalanx.plan.document import document
+from phalanx.plan.document import document, document_text
 from phalanx.spec.groups import first_suggestion
-from phalanx.spec.model import Kind, thaw
+from phalanx.spec.model import Amount, Kind, thaw
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
@@ -135,13 +136,15 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
     made from instead of a plan."""
     submission = prepared.submission
     files = {run_paths.SPEC: to_yaml(modern_document(submission.spec)).encode()}
+    if submission.waits_for:
+        files[run_paths.AFTER] = encode(submission.waits_for)
     if submission.spec.kind is Kind.GROUP:
         settings: dict[str, Any] = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
         if prepared.trial_jobs is not None:
             settings |= prepared.trial_jobs.settings
         return {**files, run_paths.GROUP: json.dumps(settings).encode()}
     job = {name: text.encode() for name, text in prepared.job.files.items()} if prepared.job is not None else {}
-    made = job.pop(run_paths.PLAN, None) or json.dumps(document(prepared.plan)).encode()
+    made = job.pop(run_paths.PLAN, None) or document_text(document(prepared.plan)).encode()
     return {**files, **job, run_paths.PLAN: made}
 
 
@@ -173,6 +176,7 @@ def run_of(submission: Submission, made: Plan, commit: str | None) -> Run:
     """The record of a new run or group."""
     now = datetime.now(UTC)
     loaded, origin, trial = submission.spec, submission.origin, submission.trial
+    totals, is_group = made.totals, loaded.kind is Kind.GROUP
     varied = {dimension.name for dimension in loaded.search.matrix} if loaded.search is not None else ()
     return Run(
         id=made.run_id,
@@ -198,7 +202,19 @@ def run_of(submission: Submission, made: Plan, commit: str | None) -> Run:
         tags=tuple(dict.fromkeys([*loaded.tags, *submission.tags])),
         params={name: value for name, value in thaw(loaded.params).items() if name not in varied},
         summary={},
+        replica_count=None if is_group else sum(made.roles.values()),
+        cpus=None if is_group else _reserved(totals.cpu),
+        memory_mib=None if is_group else _reserved(totals.memory),
+        gpus=None if is_group else _reserved(totals.gpu) or 0.0,
     )
+
+
+def _reserved(amount: Amount | None) -> float | None:
+    """The request, or the limit if there is no request."""
+    if amount is None:
+        return None
+    reserved = amount.limits if amount.requests is None else amount.requests
+    return None if reserved is None else float(reserved)
 
 
 def _commit(code: CodeSource) -> str | None:

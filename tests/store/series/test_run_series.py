@@ -533,7 +533,7 @@ class TestOverRanks:
                 (1.0, 1.0, 1.0, 0, 1),
                 (2.0, 3.0, 2.5, 0, 2),
                 (3.0, 6.0, pytest.approx(13 / 3), 0, 3),
-                (None, None, None, 1, 1),
+                (None, None, None, 1, 0),
             ]
 
     @pytest.mark.parametrize("rows", [100, 900, 3000])

@@ -5,10 +5,12 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import "./charts.css";
 import { align, nearest, ordered } from "./alignment";
+import { ExportMenu } from "./ExportMenu";
 import { chartDescription, valueText, xText } from "./labels";
 import { axes, type ChartConfig, cursor, scales, series } from "./options";
 import { type DrawnLine, drawOdd, drawUnderlay } from "./overlays";
 import { type Palette, seriesColor, usePalette } from "./palette";
+import { incompleteKey } from "./rankMeans";
 import { Swatch } from "./Swatch";
 import { smooth } from "./smoothing";
 import { oddReadings, readings, Tooltip, withOdd } from "./tooltip";
@@ -16,14 +18,23 @@ import type { Line, LineChartProps } from "./types";
 
 const MAX_LEGEND = 8;
 
+/** `legend`: always, never, or by default for up to eight lines. */
 export function LineChart(props: LineChartProps & { legend?: boolean }) {
-  const { title, x = "step", height = 180, unit } = props;
+  const { title, x = "step", height = 180, unit, xName } = props;
   const colors = usePalette();
-  const drawn = useDrawnLines(props, colors);
+  const all = useDrawnLines(props, colors);
+  const [hidden, setHidden] = useState<readonly string[]>([]);
+  const drawn = useMemo(() => (hidden.length ? all.filter((line) => !isHidden(line, hidden)) : all), [all, hidden]);
   const [reading, setReading] = useState("");
   const box = useChart(props, drawn, colors, setReading);
-  const named = drawn.filter((line) => !line.faint && !line.isPartial);
-  const description = useMemo(() => chartDescription(title, props.lines, x, unit), [title, props.lines, x, unit]);
+  const named = all.filter((line) => !line.faint && !line.isPartial);
+  const description = useMemo(
+    () => chartDescription(title, props.lines, x, unit, xName),
+    [title, props.lines, x, unit, xName],
+  );
+  const hasLegend = props.legend !== false && named.length > 1 && (props.legend || named.length <= MAX_LEGEND);
+  const toggle = (key: string) =>
+    setHidden(hidden.includes(key) ? hidden.filter((one) => one !== key) : [...hidden, key]);
   return (
     <figure className="chart">
       <figcaption className="chart-head">
@@ -41,6 +52,12 @@ export function LineChart(props: LineChartProps & { legend?: boolean }) {
           </button>
         )}
         <span className="chart-value">{reading || lastText(named, unit)}</span>
+        {props.exports && (
+          <ExportMenu
+            {...props.exports}
+            picture={() => ({ ...props, lines: drawn, colors, title: props.exports?.name ?? title })}
+          />
+        )}
       </figcaption>
       <div
         ref={box}
@@ -51,17 +68,30 @@ export function LineChart(props: LineChartProps & { legend?: boolean }) {
         tabIndex={0}
         style={{ height }}
       />
-      {props.legend !== false && named.length > 1 && named.length <= MAX_LEGEND && <Legend lines={named} />}
+      {hasLegend && <Legend lines={named} hidden={hidden} onToggle={toggle} />}
     </figure>
   );
 }
 
-function Legend({ lines }: { lines: readonly DrawnLine[] }) {
+/** A line that lacks ranks is hidden with the one that it belongs to. */
+const isHidden = (line: DrawnLine, hidden: readonly string[]): boolean =>
+  hidden.some((key) => line.key === key || line.key === incompleteKey(key));
+
+type LegendProps = { lines: readonly DrawnLine[]; hidden: readonly string[]; onToggle: (key: string) => void };
+
+function Legend({ lines, hidden, onToggle }: LegendProps) {
   return (
     <ul className="chart-legend" aria-label="Legend">
       {lines.map((line) => (
         <li key={line.key}>
-          <Swatch color={line.color} /> {line.label}
+          <button
+            type="button"
+            aria-pressed={!hidden.includes(line.key)}
+            title={`${hidden.includes(line.key) ? "Show" : "Hide"} ${line.label}`}
+            onClick={() => onToggle(line.key)}
+          >
+            <Swatch color={line.color} /> <span>{line.label}</span>
+          </button>
         </li>
       ))}
     </ul>
@@ -104,7 +134,7 @@ function useChart(props: LineChartProps, drawn: DrawnLine[], colors: Palette, on
   const chart = useRef<uPlot | null>(null);
   const now = useRef({ props, drawn });
   now.current = { props, drawn };
-  const { x = "step", logX, logY, group, unit, fromZero, height = 180 } = props;
+  const { x = "step", xName, logX, logY, group, unit, fromZero, height = 180 } = props;
   const shape = drawn
     .map((line) => [line.key, line.stroke, line.dash, line.faint, line.isPartial, line.x.length < 4].join())
     .join("|");
@@ -115,6 +145,7 @@ function useChart(props: LineChartProps, drawn: DrawnLine[], colors: Palette, on
     if (!element) return;
     const config: ChartConfig = {
       x,
+      xName,
       logX,
       logY,
       group,
@@ -134,7 +165,7 @@ function useChart(props: LineChartProps, drawn: DrawnLine[], colors: Palette, on
       element.replaceChildren();
       chart.current = null;
     };
-  }, [shape, x, logX, logY, group, unit, fromZero, height, colors, onReading]);
+  }, [shape, x, xName, logX, logY, group, unit, fromZero, height, colors, onReading]);
 
   useEffect(() => {
     chart.current?.setData(align(drawn) as uPlot.AlignedData);
@@ -170,13 +201,7 @@ function makeChart(
     const values = rows.flatMap((row) => (row.value === null ? [] : [row.value]));
     onReading(rangeText(values, config.unit));
     if (isOver)
-      tip.show(
-        plot,
-        withOdd(rows, oddReadings(plot, now.current.drawn, plot.cursor.left ?? -1)),
-        index,
-        config.x,
-        config.unit,
-      );
+      tip.show(plot, withOdd(rows, oddReadings(plot, now.current.drawn, plot.cursor.left ?? -1)), index, config);
     else tip.hide();
   };
   const plot = new uPlot(

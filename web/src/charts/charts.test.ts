@@ -1,12 +1,15 @@
 import type uPlot from "uplot";
 import { describe, expect, it } from "vitest";
 import { align, extent, nearest, ordered, padded } from "./alignment";
+import { chartSvg } from "./chartSvg";
+import { csvCell, csvText, fileName, linesCsv } from "./downloads";
 import { axisText, chartDescription, spanText, valueText } from "./labels";
 import { stretches } from "./overlays";
 import { dashOf } from "./palette";
 import { oddText, splitMean } from "./rankMeans";
 import { RequestBatch } from "./requestBatch";
 import { smooth } from "./smoothing";
+import { linearTicks, logTicks, timeTicks } from "./ticks";
 import { oddReadings, readings } from "./tooltip";
 import type { Line } from "./types";
 
@@ -229,5 +232,82 @@ describe("lines", () => {
   it("differ in colour or dashes up to 32", () => {
     const looks = Array.from({ length: 32 }, (_, color) => `${color % 8} ${dashOf({ color }).join(" ")}`);
     expect(new Set(looks).size).toBe(32);
+  });
+});
+
+describe("a picture of a chart", () => {
+  const colors = { series: ["#111"], text: "#222", grid: "#333", mark: "#444", ground: "#fff" };
+  const drawn = (label: string, more: Partial<Line> = {}) => ({
+    ...line([0, 1, 2], [1, 3, null], more),
+    label,
+    stroke: "#0072b2",
+  });
+
+  it("escapes whatever names contain", () => {
+    const name = `</text><script>alert("1")</script>&\u0000\ud800`;
+    const svg = chartSvg({
+      title: name,
+      note: name,
+      xName: name,
+      x: "metric",
+      colors,
+      lines: [drawn(name), drawn("b")],
+    });
+    for (const part of ["<script", "\u0000", "\ud800"]) expect(svg).not.toContain(part);
+    expect(svg).toContain("&#60;script&#62;");
+  });
+
+  it("has the lines, the band, the marks and a legend", () => {
+    const odd = [{ x: 2, kind: "NaN" as const, count: 1 }];
+    const svg = chartSvg({
+      title: "loss",
+      colors,
+      lines: [drawn("a", { low: [0, 1, null], high: [2, 4, null], odd }), drawn("b")],
+    });
+    expect(svg).toContain('fill-opacity="0.16"');
+    expect(svg).toContain("m-3-3l6 6m0-6l-6 6");
+    expect(svg).toContain(">a</text>");
+    expect(svg).not.toContain("NaN");
+  });
+
+  it("bears no points, one point, and logarithmic axes", () => {
+    for (const lines of [[], [drawn("a", { x: [5], y: [2] })], [drawn("a", { x: [1, 2], y: [0.1, 1000] })]]) {
+      const svg = chartSvg({ title: "", colors, lines, logX: true, logY: true });
+      expect(svg).not.toMatch(/NaN|Infinity/);
+    }
+  });
+
+  it("uses different ids in one document", () => {
+    const one = () => /id="(plot-\d+)"/.exec(chartSvg({ title: "", colors, lines: [] }))?.[1];
+    expect(one()).not.toBe(one());
+  });
+});
+
+describe("ticks", () => {
+  it("are round", () => {
+    expect(linearTicks(0.13, 0.97, 4)).toEqual([0.2, 0.4, 0.6, 0.8]);
+    expect(linearTicks(5, 5, 4)).toEqual([5]);
+    expect(timeTicks(0, 200, 7)).toEqual([0, 30, 60, 90, 120, 150, 180]);
+    expect(logTicks(0.001, 1000, 6)).toEqual([0.001, 0.01, 0.1, 1, 10, 100, 1000]);
+    expect(logTicks(1, 50, 6)).toEqual([1, 2, 5, 10, 20, 50]);
+  });
+});
+
+describe("CSV", () => {
+  it("runs no formula", () => {
+    for (const text of ["=1+1", "+1", "-1", "@x", " =1", "\t=1", "\r=1"]) expect(csvCell(text)).toMatch(/^"?'/);
+    expect(csvCell(-1.5)).toBe("-1.5");
+    expect(csvCell('a,"b"')).toBe('"a,""b"""');
+    expect(csvText(["=x"], [[1, null, "NaN"]])).toBe("'=x\r\n1,,NaN\r\n");
+  });
+
+  it("has the points of lines", () => {
+    const text = linesCsv([line([1, 2], [5, null], { of: 8, ranks: [8, 7] })], "step");
+    expect(text).toBe("line,step,value,low,high,ranks\r\na,1,5,,,8\r\na,2,,,,7\r\n");
+  });
+
+  it("is saved under a harmless name", () => {
+    expect(fileName("../train/loss.csv")).toBe("_train_loss.csv");
+    expect(fileName("..png")).toBe("chart.png");
   });
 });

@@ -1,3 +1,4 @@
+export { csvText, download, linesCsv } from "./downloads";
 export { LazyMount } from "./LazyMount";
 export { LineChart } from "./LineChart";
 export { valueText, xText } from "./labels";

@@ -56,7 +56,7 @@ export function xText(value: number, x: XKind): string {
   if (x === "time") return spanText(value);
   if (x === "clock")
     return new Date(value * 1000).toLocaleString(undefined, { dateStyle: "short", timeStyle: "medium" });
-  return x === "epoch" ? trimmed(value, 5) : axisWhole(value);
+  return x === "metric" ? trimmed(value, 5) : axisWhole(value);
 }
 
 function axisWhole(value: number): string {
@@ -69,6 +69,7 @@ export function chartDescription(
   lines: readonly Line[],
   x: XKind,
   unit?: LineChartProps["unit"],
+  xName = "",
 ): string {
   const parts: string[] = [];
   for (const line of lines.filter((one) => !one.faint && !one.isPartial).slice(0, 5)) {
@@ -85,7 +86,7 @@ export function chartDescription(
   if (!parts.length) return `${title}: no values`;
   const ends = lines.flatMap((line) => [line.x[0], line.x[line.x.length - 1]]).filter((place) => place !== undefined);
   const more = lines.length > 5 ? `; and ${lines.length - 5} more lines` : "";
-  return `${title}, by ${x === "clock" ? "time" : x}, ${xText(least(ends), x)} to ${xText(most(ends), x)}. ${parts.join("; ")}${more}`;
+  return `${title}, by ${x === "clock" ? "time" : x === "metric" ? xName : x}, ${xText(least(ends), x)} to ${xText(most(ends), x)}. ${parts.join("; ")}${more}`;
 }
 
 function least(values: readonly (number | null)[]): number {

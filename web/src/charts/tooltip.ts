@@ -64,6 +64,8 @@ export function withOdd(rows: Reading[], odd: Reading[]): Reading[] {
   return [...odd, ...rows.filter((one) => !replaced.has(one.index))];
 }
 
+type TooltipConfig = { x: XKind } & Pick<LineChartProps, "xName" | "unit">;
+
 export class Tooltip {
   readonly element = document.createElement("div");
 
@@ -77,7 +79,7 @@ export class Tooltip {
     this.element.hidden = true;
   }
 
-  show(chart: uPlot, rows: Reading[], place: number, x: XKind, unit?: LineChartProps["unit"]): void {
+  show(chart: uPlot, rows: Reading[], place: number, { x, xName, unit }: TooltipConfig): void {
     const left = chart.cursor.left ?? -1;
     if (left < 0 || !rows.length) {
       this.hide();
@@ -86,7 +88,8 @@ export class Tooltip {
     const head = document.createElement("div");
     head.className = "chart-tip-x";
     const at = chart.data[0]?.[place] ?? 0;
-    head.textContent = `${x === "step" || x === "epoch" ? `${x} ` : ""}${xText(at, x)}`;
+    const name = x === "metric" ? xName : x === "step" ? x : "";
+    head.textContent = `${name ? `${name} ` : ""}${xText(at, x)}`;
     this.element.replaceChildren(
       head,
       ...nearRows(rows, focusedSeries(chart)).map((row) => drawRow(row, focusedSeries(chart), unit)),

@@ -1,6 +1,7 @@
 /** The props and lines of a chart. */
 
-export type XKind = "step" | "time" | "clock" | "epoch";
+/** `time` is relative to the start, `clock` is absolute; `metric` is any metric. */
+export type XKind = "step" | "time" | "clock" | "metric";
 
 export type Line = {
   key: string;
@@ -32,6 +33,8 @@ export type LineChartProps = {
   title: string;
   lines: Line[];
   x?: XKind;
+  /** The metric that is the x axis. */
+  xName?: string;
   logX?: boolean;
   logY?: boolean;
   /** From 0 (none) to 0.99. */
@@ -50,4 +53,6 @@ export type LineChartProps = {
   unit?: "bytes" | "percent";
   /** Start the y axis at zero. */
   fromZero?: boolean;
+  /** Offer downloads. `csv` is asked for the text of the file. */
+  exports?: { name: string; csv: () => Promise<string> };
 };

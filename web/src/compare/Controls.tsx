@@ -47,6 +47,13 @@ export function ChartControls({ choices, metrics, params, onChange }: Props) {
           <option value="step">step</option>
           <option value="time">time</option>
           <option value="epoch">epoch</option>
+          <optgroup label="metric">
+            {metrics.map((name) => (
+              <option key={name} value={`metric.${name}`}>
+                {name}
+              </option>
+            ))}
+          </optgroup>
         </select>
       </label>
       <Smoothing value={choices.smoothing} onChange={(smoothing) => onChange({ smoothing })} />

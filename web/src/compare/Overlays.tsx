@@ -3,13 +3,14 @@
 import "./Overlays.css";
 import { useMemo } from "react";
 import { queryString, useResource } from "../api";
-import { LazyMount, LineChart } from "../charts";
+import { LazyMount, LineChart, linesCsv } from "../charts";
+import { inSections } from "../run/metricSections";
 import type { RunRow, RunsCharts } from "../types";
 import { isDone } from "../types";
 import { ErrorMessage } from "../ui";
 import { useDebounced } from "../ui/hooks";
 import { chartLines, type DrawOptions, type Entry, type RunLine } from "./lines";
-import type { Choices } from "./urlState";
+import type { Choices, XAxis } from "./urlState";
 
 const CHARTS_PER_REQUEST = 6;
 const MAX_BUCKETS = 7500; // over all lines of a chart: more lines get fewer points each
@@ -29,23 +30,39 @@ interface Props {
 }
 
 export function Overlays(props: Props) {
-  const batches: string[][] = [];
-  for (let start = 0; start < props.names.length; start += CHARTS_PER_REQUEST)
-    batches.push(props.names.slice(start, start + CHARTS_PER_REQUEST));
   const highlighted = useDebounced(props.highlighted, HOVER_MS);
+  const sections = inSections(props.names);
   return (
     <>
-      {batches.map((names) => (
-        <LazyMount key={names.join("\n")} height={Math.ceil(names.length / 2) * (HEIGHT + 60)}>
-          {() => <ChartBatch {...props} highlighted={highlighted} names={names} />}
-        </LazyMount>
+      {sections.map((section) => (
+        <section key={section.name} aria-label={section.name || "metrics"}>
+          {sections.length > 1 && <h2 className="overlays-section">{section.name || "metrics"}</h2>}
+          {batchesOf(section.metrics).map((names) => (
+            <LazyMount key={names.join("\n")} height={Math.ceil(names.length / 2) * (HEIGHT + 60)}>
+              {() => <ChartBatch {...props} highlighted={highlighted} names={names} />}
+            </LazyMount>
+          ))}
+        </section>
       ))}
     </>
   );
 }
 
+function batchesOf(names: readonly string[]): string[][] {
+  const batches: string[][] = [];
+  for (let start = 0; start < names.length; start += CHARTS_PER_REQUEST)
+    batches.push(names.slice(start, start + CHARTS_PER_REQUEST));
+  return batches;
+}
+
+/** The metric that is the x axis; undefined if it is none. */
+function xMetric(x: XAxis, known: string[]): string | undefined {
+  if (x.startsWith("metric.")) return x.slice(7);
+  return x === "epoch" ? EPOCHS.find((name) => known.includes(name)) : undefined;
+}
+
 function ChartBatch({ runs, names, entries, choices, highlighted, known, onZoom }: Props) {
-  const epoch = choices.x === "epoch" ? EPOCHS.find((name) => known.includes(name)) : undefined;
+  const epoch = xMetric(choices.x, known);
   const requested = epoch === undefined || names.includes(epoch) ? names : [...names, epoch];
   // A zoomed range is requested again with as many buckets.
   const buckets = Math.round(Math.min(300, Math.max(100, MAX_BUCKETS / runs.length)));
@@ -83,6 +100,7 @@ function ChartBatch({ runs, names, entries, choices, highlighted, known, onZoom 
           choices={choices}
           onZoom={onZoom}
           isLoading={response.data === undefined}
+          xName={epoch ?? ""}
         />
       ))}
     </div>
@@ -97,16 +115,20 @@ interface OverlayProps {
   choices: Choices;
   onZoom: (range: [number, number] | null) => void;
   isLoading: boolean;
+  xName: string;
 }
 
-function Overlay({ name, found, entries, options, choices, onZoom, isLoading }: OverlayProps) {
+const isPlain = (x: XAxis): x is "step" | "time" => x === "step" || x === "time";
+
+function Overlay({ name, found, entries, options, choices, onZoom, isLoading, xName }: OverlayProps) {
   const lines = useMemo(() => chartLines(found ?? [], entries, options), [found, entries, options]);
   const on = entries.filter((entry) => entry.isOn).length;
+  const count = lines.filter((line) => !line.isPartial).length;
   if (lines.length === 0) {
     const why = isLoading
       ? "Loading…"
-      : choices.x === "epoch"
-        ? "These runs did not log a metric `epoch`."
+      : !isPlain(choices.x)
+        ? `These runs did not log ${xName || "a metric named epoch"}.`
         : on === 0
           ? "All runs are hidden."
           : "No visible run logged this metric.";
@@ -121,7 +143,8 @@ function Overlay({ name, found, entries, options, choices, onZoom, isLoading }: 
     <LineChart
       title={name}
       lines={lines}
-      x={choices.x}
+      x={isPlain(choices.x) ? choices.x : "metric"}
+      xName={xName}
       logX={choices.logX}
       logY={choices.logY}
       smoothing={choices.smoothing}
@@ -130,7 +153,8 @@ function Overlay({ name, found, entries, options, choices, onZoom, isLoading }: 
       onZoom={onZoom}
       height={HEIGHT}
       legend={false}
-      note={lines.length < on ? `${lines.length} of ${on}` : undefined}
+      exports={{ name, csv: async () => linesCsv(lines, xName || choices.x) }}
+      note={count < on ? `${count} of ${on}` : undefined}
     />
   );
 }

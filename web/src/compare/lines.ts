@@ -1,7 +1,7 @@
 /** The lines of a chart: one per run, or one per group of runs. */
 
 import { incompleteKey, type Line, splitMean } from "../charts";
-import { num } from "../format";
+import { num, runTitle } from "../format";
 import { oddOf } from "../run/chartLines";
 import type { ChartLine, Num } from "../types";
 import { type Band, type Group, meanLine, type Series } from "./runGroups";
@@ -28,7 +28,7 @@ function numbers(values: (Num | null)[] | undefined): (number | null)[] {
   });
 }
 
-/** The x values of a line: steps, seconds since the start, or epochs. Null for epochs if the run did not log them. */
+/** The x values of a line: steps, seconds since the start, or a metric. Null if the run did not log that metric. */
 export function places(line: RunLine, x: XAxis, started: number | null, epochs?: RunLine): number[] | null {
   if (x === "step") return line.steps;
   if (x === "time") {
@@ -140,7 +140,7 @@ export function labels(runs: { id: string; name: string | null }[]): Map<string,
   return new Map(
     runs.map((run) => {
       if (!run.name) return [run.id, run.id];
-      return [run.id, (counts.get(run.name) ?? 0) > 1 ? `${run.name} ${run.id.slice(0, 6)}` : run.name];
+      return [run.id, runTitle(run) + ((counts.get(run.name) ?? 0) > 1 ? ` ${run.id.slice(0, 6)}` : "")];
     }),
   );
 }

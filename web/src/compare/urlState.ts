@@ -5,7 +5,8 @@ import type { Band } from "./runGroups";
 import type { Kind } from "./scales";
 
 export type View = "charts" | "differences" | "parallel" | "scatter";
-export type XAxis = "step" | "time" | "epoch";
+/** `epoch` is the metric that looks like epochs; `metric.NAME` is any. */
+export type XAxis = "step" | "time" | "epoch" | `metric.${string}`;
 
 export interface Choices {
   runs: string[];
@@ -56,6 +57,11 @@ function range(text: string | null): [number, number] | null {
   return Number.isFinite(low) && Number.isFinite(high) && low < high ? [low, high] : null;
 }
 
+function xAxis(text: string | null): XAxis {
+  if (text?.startsWith("metric.") && text.length > 7) return text as XAxis;
+  return one(text, ["step", "time", "epoch"] as const, "step");
+}
+
 export function parseChoices(search: URLSearchParams): Choices {
   const all = (name: string) => [...new Set(search.getAll(name).filter((text) => text !== ""))];
   const kinds: Record<string, Kind> = {};
@@ -72,7 +78,7 @@ export function parseChoices(search: URLSearchParams): Choices {
     project: search.get("project") ?? "",
     view: one(search.get("view"), VIEWS, "charts"),
     metrics: all("metric"),
-    x: one(search.get("x"), ["step", "time", "epoch"] as const, "step"),
+    x: xAxis(search.get("x")),
     logX: search.get("logx") === "1",
     logY: search.get("logy") === "1",
     smoothing: number(search.get("smooth"), 0, 0, 0.99),

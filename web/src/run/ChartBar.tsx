@@ -1,4 +1,4 @@
-/** The controls above the charts: filter, x axis, smoothing, logarithmic axes and ranks. */
+/** The controls of charts: filter, x axis, smoothing, logarithmic axes and ranks. */
 
 import "./ChartBar.css";
 import { type ReactNode, useEffect, useRef, useState } from "react";
@@ -8,14 +8,12 @@ import { MAX_LINES } from "./chartSource";
 import { RanksField } from "./RanksField";
 import type { RunContext } from "./runContext";
 
-type BarProps = { context: RunContext; mode: "ranks" | "mean"; hasEpoch: boolean; count: number };
+type SettingsProps = { context: RunContext; mode: "ranks" | "mean"; names: readonly string[] };
 
-export function ChartBar({ context, mode, hasEpoch, count }: BarProps): ReactNode {
-  const { params } = useRoute();
+export function ChartBar({ count, ...settings }: SettingsProps & { count: number }): ReactNode {
   const [filter, setFilter] = useParam("filter");
   const box = useRef<HTMLInputElement>(null);
   useShortcuts("Charts", { "/": { label: "Filter charts", run: () => box.current?.focus() } });
-  const many = (context.topology?.replicas.length ?? 0) > 1;
   return (
     <div className="chart-bar">
       <input
@@ -28,11 +26,23 @@ export function ChartBar({ context, mode, hasEpoch, count }: BarProps): ReactNod
         onChange={(event) => setFilter(event.target.value)}
       />
       <span className="faint number chart-bar-count">{count}</span>
+      <ChartSettings {...settings} />
+    </div>
+  );
+}
+
+/** All but the filter; the enlarged chart has them, too. */
+export function ChartSettings({ context, mode, names }: SettingsProps): ReactNode {
+  const { params } = useRoute();
+  const many = (context.topology?.replicas.length ?? 0) > 1;
+  const x = params.get("x") ?? "step";
+  return (
+    <>
       <label className="chart-choice">
         <span>x</span>
         <select
           className="field"
-          value={params.get("x") ?? "step"}
+          value={x === "epoch" ? "metric.epoch" : x}
           onChange={(event) =>
             setParams({ x: event.target.value === "step" ? null : event.target.value, zoom: null, steps: null })
           }
@@ -40,7 +50,13 @@ export function ChartBar({ context, mode, hasEpoch, count }: BarProps): ReactNod
           <option value="step">step</option>
           <option value="time">time since start</option>
           <option value="clock">time of day</option>
-          {hasEpoch && <option value="epoch">epoch</option>}
+          <optgroup label="metric">
+            {names.map((name) => (
+              <option key={name} value={`metric.${name}`}>
+                {name}
+              </option>
+            ))}
+          </optgroup>
         </select>
       </label>
       <Smoothing />
@@ -64,7 +80,7 @@ export function ChartBar({ context, mode, hasEpoch, count }: BarProps): ReactNod
           Reset zoom
         </button>
       )}
-    </div>
+    </>
   );
 }
 

@@ -1,38 +1,45 @@
-/** All metrics of a run as charts, grouped by prefix. Each chart loads when it scrolls into view. */
+/** All metrics of a run as charts: pinned ones first, then in sections by prefix. Each loads when it scrolls into view. */
 
 import "./chartGrid.css";
 import "./ChartsTab.css";
-import { memo, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
-import { LazyMount, LineChart, type XKind } from "../charts";
+import { type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+import { LazyMount } from "../charts";
+import { MultiSelect } from "../compare/MultiSelect";
 import { seconds } from "../format";
-import { type ParamChanges, setParams, useParamList, useRoute } from "../router";
-import { Dialog, EmptyState, ErrorMessage, Icon } from "../ui";
-import { ChartBar } from "./ChartBar";
-import { type AxisOptions, type Epochs, epochsOf, linesOf, ranksNote, stepsOf } from "./chartLines";
+import { setParams, useParamList, useRoute } from "../router";
+import { Dialog, EmptyState, Icon } from "../ui";
+import { ChartBar, ChartSettings } from "./ChartBar";
+import { stepValues, xChoice } from "./chartLines";
 import { type ChartSource, useChart, useChartSource } from "./chartSource";
-import { type Group, grouped, naturalOrder } from "./metricSections";
+import {
+  hasPanel,
+  movedPanel,
+  type Panel,
+  type PinnedCharts,
+  panelKey,
+  panelOf,
+  panelTitle,
+  toggledPanel,
+  usePinnedCharts,
+} from "./layout";
+import { grouped, matcher, naturalOrder, PINNED } from "./metricSections";
+import { PanelChart, type View } from "./PanelChart";
 import { parseRanks } from "./ranks";
 import type { RunContext } from "./runContext";
 
-const CHART_HEIGHT = 170;
 const SLOT = 204; // a chart with its header
 const FRESH_MS = 2000;
+const MAX_METRICS = 20; // of one chart
 
-type View = {
-  axis: AxisOptions;
-  logX: boolean;
-  logY: boolean;
-  smoothing: number;
-  range: [number, number] | null;
-};
+type Section = { name: string; panels: Panel[] };
 
 export default function ChartsTab({ context }: { context: RunContext }): ReactNode {
   const { run, updates, isLive, reload } = context;
   const names = useMemo(() => naturalOrder(Object.keys(run.summaries)), [run.summaries]);
   const { params } = useRoute();
-  const filter = params.get("filter") ?? "";
-  const [pins, setPins] = useParamList("pin");
+  const pins = usePins(context);
   const [closed, setClosed] = useParamList("closed");
+  const [big, setBig] = useParamList("big");
   const replicas = useReplicas(context, params.get("ranks") ?? "");
   const mode = params.get("mode") === "ranks" || replicas.length ? "ranks" : "mean";
   const [first, last] = pair(params.get("steps"));
@@ -51,83 +58,164 @@ export default function ChartsTab({ context }: { context: RunContext }): ReactNo
       </EmptyState>
     );
   }
-  const groups = grouped(names, pins, filter);
-  const big = params.get("big");
+  const sections = sectionsOf(names, pins.panels, params.get("filter") ?? "");
+  const enlarged = big.filter((name) => names.includes(name)).slice(0, MAX_METRICS);
+  const drawing = { source, view, version };
   return (
     <div className="charts">
       <ChartBar
         context={context}
         mode={mode}
-        hasEpoch={names.includes("epoch")}
-        count={groups.reduce((sum, group) => sum + group.metrics.length, 0)}
+        names={names}
+        count={sections.reduce((sum, section) => sum + section.panels.length, 0)}
       />
-      {groups.length === 0 && (
+      {sections.length === 0 && (
         <EmptyState title="No matching metrics">
           A name must contain every word of the filter; * matches anything.
         </EmptyState>
       )}
-      {groups.map((group) => (
-        <ChartGroup
-          key={group.name}
-          group={group}
-          isClosed={closed.includes(group.name || UNNAMED)}
-          onFold={() => setClosed(toggled(closed, group.name || UNNAMED))}
+      {sections.map((section) => (
+        <ChartSection
+          key={section.name}
+          section={section}
+          isClosed={closed.includes(section.name || UNNAMED)}
+          onFold={() => setClosed(toggled(closed, section.name || UNNAMED))}
           pins={pins}
-          onPin={(name) => setPins(toggled(pins, name))}
-          source={source}
-          view={view}
-          version={version}
+          {...drawing}
         />
       ))}
-      {big && names.includes(big) && (
-        <Dialog title={big} wide onClose={() => setParams({ big: null })}>
-          <MetricChart
-            name={big}
-            source={source}
-            view={view}
-            version={version}
-            height={Math.min(460, innerHeight * 0.55)}
-            isBig
-          />
+      {enlarged.length > 0 && (
+        <Dialog title={enlarged.join(", ")} wide onClose={() => setBig([])}>
+          <div className="chart-dialog-bar">
+            <MultiSelect
+              title="Metrics"
+              names={names}
+              chosen={enlarged}
+              max={MAX_METRICS}
+              onChange={(chosen) => setBig(chosen.length ? chosen : enlarged.slice(0, 1))}
+            />
+            <ChartSettings context={context} mode={mode} names={names} />
+            <PinButton panel={panelOf(enlarged)} pins={pins} hasText />
+          </div>
+          <PanelChart panel={panelOf(enlarged)} {...drawing} height={Math.min(460, innerHeight * 0.5)} isBig />
         </Dialog>
       )}
     </div>
   );
 }
 
-const UNNAMED = "-"; // in the URL, the group of metrics without a prefix
+const UNNAMED = "-"; // in the URL, the section of metrics without a prefix
 
 const toggled = (list: string[], name: string): string[] =>
   list.includes(name) ? list.filter((one) => one !== name) : [...list, name];
 
-type GroupProps = {
-  group: Group;
-  isClosed: boolean;
-  onFold: () => void;
-  pins: string[];
-  onPin: (name: string) => void;
-} & Pick<MetricChartProps, "source" | "view" | "version">;
+/** The pinned charts, and a section for each prefix. A metric with a chart of its own at the top is not repeated. */
+function sectionsOf(names: readonly string[], pinned: readonly Panel[], filter: string): Section[] {
+  const isMatching = matcher(filter);
+  const top = pinned
+    .map((panel) => ({ ...panel, metrics: panel.metrics.filter((name) => names.includes(name)) }))
+    .filter((panel) => panel.metrics.some(isMatching));
+  const alone = top.flatMap((panel) => (panel.metrics.length === 1 ? panel.metrics : []));
+  const rest = grouped(names, alone, filter).filter(({ name }) => name !== PINNED);
+  return [
+    ...(top.length ? [{ name: PINNED, panels: top }] : []),
+    ...rest.map(({ name, metrics }) => ({ name, panels: metrics.map((metric) => panelOf([metric])) })),
+  ];
+}
 
-function ChartGroup({ group, isClosed, onFold, pins, onPin, ...rest }: GroupProps): ReactNode {
-  const title = group.name || "metrics";
+type Pins = PinnedCharts & { isShared: boolean; project: string };
+
+/** Editors pin for the project; others in the URL, where single metrics may be pinned in addition. */
+function usePins({ run, mayEdit }: RunContext): Pins {
+  const shared = usePinnedCharts(run.project);
+  const [own, setOwn] = useParamList("pin");
+  const extra = own.map((name) => panelOf([name])).filter((panel) => !hasPanel(shared.panels, panel));
+  const changeOwn: PinnedCharts["change"] = (edit) =>
+    setOwn(edit(extra).flatMap(({ metrics }) => (metrics.length === 1 ? metrics : [])));
+  return {
+    panels: [...shared.panels, ...extra],
+    change: mayEdit ? shared.change : changeOwn,
+    isShared: mayEdit,
+    project: run.project,
+  };
+}
+
+type SectionProps = { section: Section; isClosed: boolean; onFold: () => void; pins: Pins } & Drawing;
+type Drawing = { source: ChartSource; view: View; version: number };
+
+function ChartSection({ section, isClosed, onFold, pins, ...drawing }: SectionProps): ReactNode {
+  const title = section.name || "metrics";
   return (
     <section className="chart-group" aria-label={title}>
       <button type="button" className="chart-group-head" aria-expanded={!isClosed} onClick={onFold}>
         <Icon name={isClosed ? "right" : "down"} size={14} />
-        {title} <span className="faint">{group.metrics.length}</span>
+        {title} <span className="faint">{section.panels.length}</span>
       </button>
       {!isClosed && (
         <div className="chart-grid">
-          {group.metrics.map((name) => (
-            <div key={name} className="chart-slot">
+          {section.panels.map((panel) => (
+            <div key={panelKey(panel)} className="chart-slot">
               <LazyMount height={SLOT}>
-                {() => <MetricChart name={name} isPinned={pins.includes(name)} onPin={() => onPin(name)} {...rest} />}
+                {() => (
+                  <PanelChart panel={panel} {...drawing}>
+                    {section.name === PINNED && pins.isShared && pins.panels.length > 1 && (
+                      <>
+                        <MoveButton panel={panel} pins={pins} by={-1} />
+                        <MoveButton panel={panel} pins={pins} by={1} />
+                      </>
+                    )}
+                    <button
+                      type="button"
+                      className="button plain icon small"
+                      aria-label={`Enlarge ${panelTitle(panel)}`}
+                      title="Enlarge"
+                      onClick={() => setParams({ big: panel.metrics })}
+                    >
+                      <Icon name="plus" size={13} />
+                    </button>
+                    <PinButton panel={panel} pins={pins} />
+                  </PanelChart>
+                )}
               </LazyMount>
             </div>
           ))}
         </div>
       )}
     </section>
+  );
+}
+
+function PinButton({ panel, pins, hasText = false }: { panel: Panel; pins: Pins; hasText?: boolean }): ReactNode {
+  const isPinned = hasPanel(pins.panels, panel);
+  if (!pins.isShared && panel.metrics.length > 1) return null; // the URL holds the enlarged chart
+  const where = pins.isShared ? ` for everyone in ${pins.project}` : "";
+  return (
+    <button
+      type="button"
+      className={hasText ? "button small" : "button plain icon small chart-pin"}
+      aria-pressed={isPinned}
+      aria-label={`Pin ${panelTitle(panel)}`}
+      title={isPinned ? `Unpin${where}` : `Pin to the top${where}`}
+      onClick={() => pins.change((panels) => toggledPanel(panels, panel))}
+    >
+      {isPinned ? "★" : "☆"}
+      {hasText && (isPinned ? " Pinned" : " Pin")}
+    </button>
+  );
+}
+
+function MoveButton({ panel, pins, by }: { panel: Panel; pins: Pins; by: -1 | 1 }): ReactNode {
+  const where = by < 0 ? "left" : "right";
+  return (
+    <button
+      type="button"
+      className="button plain icon small"
+      aria-label={`Move ${panelTitle(panel)} ${where}`}
+      title={`Move ${where}`}
+      onClick={() => pins.change((panels) => movedPanel(panels, panel, by))}
+    >
+      <Icon name={where} size={13} />
+    </button>
   );
 }
 
@@ -164,101 +252,21 @@ function useVersion(points: number, isLive: boolean): number {
 }
 
 function useView(context: RunContext, source: ChartSource, params: URLSearchParams, version: number): View {
-  const x = (params.get("x") ?? "step") as XKind;
-  const epochChart = useChart(source, x === "epoch" ? "epoch" : null, version).chart;
-  const epochs = useMemo<Epochs>(() => epochsOf(epochChart), [epochChart]);
+  const { x, name } = xChoice(params.get("x"));
+  const chart = useChart(source, x === "metric" ? name : null, version).chart;
+  const values = useMemo(() => stepValues(chart), [chart]);
   const startedAt = seconds(context.run.started_at ?? context.run.created_at);
   const [from, to] = pair(params.get("zoom"));
   const [logX, logY] = [params.has("logx"), params.has("logy")];
   const smoothing = Math.min(0.99, Math.max(0, Number(params.get("smooth") ?? 0) || 0));
   return useMemo(
     () => ({
-      axis: { x: x === "epoch" && !epochs ? "step" : x, startedAt, epochs },
+      axis: x === "metric" && !values ? { x: "step", startedAt } : { x, name, startedAt, values },
       logX,
       logY,
       smoothing,
       range: from === null ? null : [from, to],
     }),
-    [x, epochs, startedAt, logX, logY, smoothing, from, to],
+    [x, name, values, startedAt, logX, logY, smoothing, from, to],
   );
-}
-
-type MetricChartProps = {
-  name: string;
-  source: ChartSource;
-  view: View;
-  version: number;
-  isPinned?: boolean;
-  onPin?: () => void;
-  height?: number;
-  isBig?: boolean;
-};
-
-const MetricChart = memo(function MetricChart(props: MetricChartProps): ReactNode {
-  const { name, source, view, version, isPinned, onPin, height = CHART_HEIGHT, isBig } = props;
-  const { chart, error, isLoaded } = useChart(source, name, version);
-  const lines = useMemo(() => (chart ? linesOf(chart, view.axis) : []), [chart, view.axis]);
-  if (error && !chart) return <ErrorMessage error={error} what={name} />;
-  if (!chart) {
-    return (
-      <div className="chart-waiting" style={{ height: height + 30 }}>
-        <span className="cut">{name}</span>
-        <span className="faint">{isLoaded ? "no points in this range" : ""}</span>
-      </div>
-    );
-  }
-  const zoom = (range: [number, number] | null) => setParams(zoomed(range, chart, view.axis), { push: true });
-  const ranks = ranksNote(chart);
-  return (
-    <div className="chart-card">
-      <LineChart
-        title={isBig ? "" : name}
-        lines={lines}
-        x={view.axis.x}
-        logX={view.logX}
-        logY={view.logY}
-        smoothing={view.smoothing}
-        range={view.range}
-        onZoom={zoom}
-        group={`run ${view.axis.x}`}
-        height={height}
-        legend={isBig ?? false}
-        note={ranks.note}
-        noteTitle={ranks.title}
-      />
-      {!isBig && (
-        <div className="chart-tools">
-          <button
-            type="button"
-            className="button plain icon small"
-            aria-label={`Enlarge ${name}`}
-            title="Enlarge"
-            onClick={() => setParams({ big: name })}
-          >
-            <Icon name="plus" size={13} />
-          </button>
-          <button
-            type="button"
-            className="button plain icon small chart-pin"
-            aria-pressed={isPinned}
-            aria-label={`Pin ${name}`}
-            title={isPinned ? "Unpin" : "Pin to the top"}
-            onClick={onPin}
-          >
-            {isPinned ? "★" : "☆"}
-          </button>
-        </div>
-      )}
-    </div>
-  );
-});
-
-/** The URL has the range as displayed, and as steps for the server with a margin, so that lines reach the edge. */
-function zoomed(range: [number, number] | null, chart: Parameters<typeof linesOf>[0], axis: AxisOptions): ParamChanges {
-  if (!range) return { zoom: null, steps: null };
-  const steps = stepsOf(range, [chart], axis);
-  const text = (amount: number) => String(Number(amount.toPrecision(10)));
-  if (!steps) return { zoom: `${text(range[0])}..${text(range[1])}` };
-  const more = Math.ceil((steps[1] - steps[0]) * 0.03);
-  return { zoom: `${text(range[0])}..${text(range[1])}`, steps: `${steps[0] - more}..${steps[1] + more}` };
 }

@@ -5,32 +5,39 @@ import type { Line, OddValue, XKind } from "../charts/types";
 import { num } from "../format";
 import type { Chart, ChartLine, Num } from "../types";
 
-/** Epochs by step, from the metric `epoch`; null if it was not logged. */
-export type Epochs = { steps: number[]; epochs: number[] } | null;
+/** A metric by step, to use as the x axis; null if it was not logged. */
+export type StepValues = { steps: number[]; values: number[] } | null;
 
-export type AxisOptions = { x: XKind; startedAt: number | null; epochs: Epochs };
+/** `values` and `name` are of the metric that is the x axis. */
+export type AxisOptions = { x: XKind; startedAt: number | null; values?: StepValues; name?: string };
 
-export function epochsOf(chart: Chart | undefined): Epochs {
+/** The x axis in the URL: `step`, `time`, `clock`, or `metric.NAME`. `epoch` is the metric of that name. */
+export function xChoice(text: string | null | undefined): { x: XKind; name: string } {
+  if (text === "time" || text === "clock") return { x: text, name: "" };
+  if (text === "epoch") return { x: "metric", name: "epoch" };
+  return text?.startsWith("metric.") && text.length > 7
+    ? { x: "metric", name: text.slice(7) }
+    : { x: "step", name: "" };
+}
+
+export function stepValues(chart: Chart | undefined): StepValues {
   const line = chart?.lines[0];
   if (!line?.steps.length) return null;
   const known = line.steps
     .map((step, index) => [step, finite(line.mean[index])] as const)
     .filter(([, value]) => value !== null);
   return known.length
-    ? { steps: known.map(([step]) => step), epochs: known.map(([, value]) => value as number) }
+    ? { steps: known.map(([step]) => step), values: known.map(([, value]) => value as number) }
     : null;
 }
 
-/** The epoch at a step, interpolated between logged values. */
-export function epochAt(epochs: NonNullable<Epochs>, step: number): number {
-  const { steps, epochs: values } = epochs;
+/** The value at a step, interpolated between logged values. */
+export function valueAt(known: NonNullable<StepValues>, step: number): number {
+  const { steps, values } = known;
   let left = 0;
   let right = steps.length - 1;
   if (step <= (steps[0] as number)) return values[0] as number;
-  if (step >= (steps[right] as number)) {
-    if (right === 0) return values[0] as number;
-    return values[right] as number;
-  }
+  if (step >= (steps[right] as number)) return values[right] as number;
   while (right - left > 1) {
     const middle = (left + right) >> 1;
     if ((steps[middle] as number) <= step) left = middle;
@@ -47,10 +54,10 @@ function finite(value: Num | null | undefined): number | null {
 }
 
 function places(line: { steps: number[]; times: number[] }, axis: AxisOptions): number[] {
-  const { x, epochs } = axis;
+  const { x, values } = axis;
   if (x === "time") return line.times.map((time) => time - (axis.startedAt ?? line.times[0] ?? 0));
   if (x === "clock") return line.times;
-  if (x === "epoch" && epochs) return line.steps.map((step) => epochAt(epochs, step));
+  if (x === "metric" && values) return line.steps.map((step) => valueAt(values, step));
   return line.steps;
 }
 
@@ -68,6 +75,23 @@ export function linesOf(chart: Chart, axis: AxisOptions): Line[] {
     });
   }
   return lines;
+}
+
+/** The lines of several metrics in one chart: each is named by its metric, and has its own colour. */
+export function panelLines(charts: readonly Chart[], axis: AxisOptions): Line[] {
+  const [only] = charts;
+  if (charts.length === 1 && only) return linesOf(only, axis);
+  const colors = new Map<string, number>();
+  return charts.flatMap((chart, number) =>
+    linesOf({ ...chart, overwritten: [] }, axis).map((line) => {
+      const key = `${chart.name} ${line.key.replace(/ incomplete$/, "")}`;
+      if (!colors.has(key)) colors.set(key, colors.size);
+      const label = chart.mode === "mean" ? chart.name : `${chart.name} · ${line.label}`;
+      const named: Line = { ...line, key: `${chart.name} ${line.key}`, label, color: colors.get(key) as number };
+      if (number > 0) delete named.marks;
+      return named;
+    }),
+  );
 }
 
 function lineOf(chart: Chart, line: ChartLine, index: number, axis: AxisOptions): Line {

@@ -89,3 +89,30 @@ export function useChart(source: ChartSource, name: string | null, version: numb
   }, [source, name, version]);
   return state;
 }
+
+export type ChartsState = { charts: Chart[]; error: unknown; isLoaded: boolean };
+
+/** The charts of several metrics, in their order, without those that have no points. */
+export function useCharts(source: ChartSource, names: readonly string[], version: number): ChartsState {
+  const key = JSON.stringify(names);
+  const [state, setState] = useState<ChartsState>(() => {
+    const charts = names.flatMap((name) => source.charts.get(name) ?? []);
+    return { charts, error: null, isLoaded: charts.length === names.length };
+  });
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `version` says that there are new points
+  useEffect(() => {
+    let isOn = true;
+    Promise.all((JSON.parse(key) as string[]).map((name) => source.load(name))).then(
+      (found) => {
+        if (isOn) setState({ charts: found.filter((chart) => chart !== undefined), error: null, isLoaded: true });
+      },
+      (error: unknown) => {
+        if (isOn) setState((now) => ({ ...now, error, isLoaded: true }));
+      },
+    );
+    return () => {
+      isOn = false;
+    };
+  }, [source, key, version]);
+  return state;
+}

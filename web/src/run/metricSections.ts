@@ -1,6 +1,6 @@
 /** Metrics in sections: by the part of their names before the first slash. */
 
-const PINNED = "pinned";
+export const PINNED = "pinned";
 
 export type Group = { name: string; metrics: string[] };
 
@@ -21,6 +21,16 @@ export function grouped(names: readonly string[], pins: readonly string[], filte
   const place = ({ name }: Group) =>
     name === PINNED ? 0 : name === "" ? 1 : name === "sys" || name === "system" ? 3 : 2;
   return found.sort((one, other) => place(one) - place(other) || (one.name < other.name ? -1 : 1));
+}
+
+/** Metrics by the same prefix, in the order in which they and their sections come first. */
+export function inSections(names: readonly string[]): Group[] {
+  const found = new Map<string, string[]>();
+  for (const name of names) {
+    const prefix = name.includes("/") ? name.slice(0, name.indexOf("/")) : "";
+    found.set(prefix, [...(found.get(prefix) ?? []), name]);
+  }
+  return [...found].map(([name, metrics]) => ({ name, metrics }));
 }
 
 const collator = new Intl.Collator("en", { numeric: true });

@@ -1,11 +1,12 @@
 import { describe, expect, it } from "vitest";
 import type { Chart, ChartLine, LogLine, OutputRow, StatusRow, TopologyReplica } from "../types";
-import { epochAt, epochsOf, linesOf, oddOf, ranksNote, stepsOf } from "./chartLines";
+import { linesOf, oddOf, panelLines, ranksNote, stepsOf, stepValues, valueAt, xChoice } from "./chartLines";
 import { attemptsOf } from "./history";
 import { whoText } from "./LogLines";
+import { movedPanel, panelOf, panelTitle, toggledPanel } from "./layout";
 import { chunks, opened, plainText, splitMatches, toneOf, withEarlier, withLater } from "./logWindow";
 import { bars, dots, groupMedia, type MediaEvent } from "./media";
-import { grouped, matcher, naturalOrder } from "./metricSections";
+import { grouped, inSections, matcher, naturalOrder } from "./metricSections";
 import { ancestors, childrenOf, pathPart } from "./outputs";
 import { progressOf, secondsLeft } from "./progress";
 import { parseRanks, rankText } from "./ranks";
@@ -171,7 +172,7 @@ const chart = (more: Partial<Chart> = {}): Chart => ({
 });
 
 describe("lines of a chart", () => {
-  const axis = { x: "step", startedAt: 90, epochs: null } as const;
+  const axis = { x: "step", startedAt: 90 } as const;
 
   it("have gaps and marks for values that are not finite", () => {
     const [first] = chart().lines;
@@ -205,13 +206,13 @@ describe("lines of a chart", () => {
     expect(ranksNote(chart({ mode: "ranks" })).note).toBe("1 of 4 ranks");
   });
 
-  it("have steps, time since start, time of day or epochs as x", () => {
-    const x = (kind: "step" | "time" | "clock" | "epoch") =>
-      linesOf(chart(), { x: kind, startedAt: 90, epochs: { steps: [0, 20], epochs: [1, 2] } })[0]?.x;
+  it("have steps, time since start, time of day or any metric as x", () => {
+    const x = (kind: "step" | "time" | "clock" | "metric") =>
+      linesOf(chart(), { x: kind, startedAt: 90, values: { steps: [0, 20], values: [1, 2] } })[0]?.x;
     expect(x("step")).toEqual([0, 10, 20]);
     expect(x("time")).toEqual([10, 20, 40]);
     expect(x("clock")).toEqual([100, 110, 130]);
-    expect(x("epoch")).toEqual([1, 1.5, 2]);
+    expect(x("metric")).toEqual([1, 1.5, 2]);
   });
 
   it("mark where an attempt started, and show overwritten points faintly", () => {
@@ -248,12 +249,33 @@ describe("lines of a chart", () => {
     expect(stepsOf([500, 600], [chart()], { ...axis, x: "time" })).toBeNull();
   });
 
-  it("interpolate epochs", () => {
-    const epochs = epochsOf(chart({ name: "epoch" }));
-    expect(epochs).toEqual({ steps: [0, 20], epochs: [1.5, 0.2] });
-    expect(epochAt({ steps: [0, 100], epochs: [0, 2] }, 25)).toBe(0.5);
-    expect(epochAt({ steps: [10, 100], epochs: [1, 2] }, 5)).toBe(1);
-    expect(epochsOf(undefined)).toBeNull();
+  it("interpolate the metric of the x axis", () => {
+    expect(stepValues(chart({ name: "epoch" }))).toEqual({ steps: [0, 20], values: [1.5, 0.2] });
+    expect(valueAt({ steps: [0, 100], values: [0, 2] }, 25)).toBe(0.5);
+    expect(xChoice("epoch")).toEqual(xChoice("metric.epoch"));
+    expect(xChoice("metric.train/tokens")).toEqual({ x: "metric", name: "train/tokens" });
+    for (const text of [null, "", "metric.", "nonsense"]) expect(xChoice(text).x).toBe("step");
+  });
+
+  it("of several metrics are named by them, each with its own colour", () => {
+    const lines = panelLines([chart(), chart({ name: "val/loss" })], axis);
+    expect(lines.map(({ label, color }) => [label, color])).toEqual([
+      ["loss", 0],
+      ["val/loss", 1],
+    ]);
+    const [first] = chart().lines;
+    const ranks = [0, 1].map((rank) => ({ ...(first as ChartLine), replica: `worker-${rank}`, rank }));
+    const all = panelLines(
+      [chart({ mode: "ranks", lines: ranks }), chart({ name: "b", mode: "ranks", lines: ranks })],
+      axis,
+    );
+    expect(all.map(({ label }) => label)).toEqual([
+      "loss · worker-0",
+      "loss · worker-1",
+      "b · worker-0",
+      "b · worker-1",
+    ]);
+    expect(new Set(all.map(({ key }) => key)).size).toBe(4);
   });
 });
 
@@ -445,5 +467,26 @@ describe("media", () => {
       { left: 0.25, width: 0.75, height: 1 },
     ]);
     expect(bars([3, 3], [0])).toEqual([{ left: 0, width: 0, height: 0 }]);
+  });
+});
+
+describe("pinned charts", () => {
+  const [loss, both] = [panelOf(["loss"]), panelOf(["loss", "val/loss"])];
+
+  it("are pinned, unpinned and moved", () => {
+    expect(toggledPanel([loss], both)).toEqual([loss, both]);
+    expect(toggledPanel([loss, both], panelOf(["loss"]))).toEqual([both]);
+    expect(movedPanel([loss, both], both, -1)).toEqual([both, loss]);
+    expect(movedPanel([loss, both], both, 1)).toEqual([loss, both]);
+    expect(panelTitle(both)).toBe("loss, val/loss");
+  });
+});
+
+describe("sections", () => {
+  it("keep the order in which metrics come", () => {
+    expect(inSections(["val/loss", "loss", "val/acc"])).toEqual([
+      { name: "val", metrics: ["val/loss", "val/acc"] },
+      { name: "", metrics: ["loss"] },
+    ]);
   });
 });

@@ -33,12 +33,14 @@ def command(runs: tuple[str, ...], query: str | None, sort: str, limit: int, eve
     RUN is an id, a name (the newest run of that name), or the first characters of an id. A group stands for its best
     runs.
     """
+    from phalanx.home.stars import OWNER
+
     with open_workspace(quiet=as_json) as workspace:
         chosen = []
         for found in [find_run(workspace, run) for run in runs]:
             chosen += _trials(workspace.rows, found, limit) if found.kind == "group" else [found]
         if query is not None:
-            chosen += workspace.rows.runs(query, sort, limit)
+            chosen += workspace.rows.runs(query, sort, limit, unarchived=True, user=OWNER)
         chosen = list({run.id: run for run in chosen}.values())
         if len(chosen) < 2:
             raise CallError("name at least two runs, or use a query: `phalanx compare -q 'tags:nightly'`")

@@ -13,7 +13,7 @@ from phalanx.cli.options import json_option
 from phalanx.cli.render.live_screen import REDRAW_S, is_terminal, watch
 from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.workspace.base import open_workspace
-from phalanx.errors import SystemFault
+from phalanx.errors import CallError, SystemFault
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.base import Workspace
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from phalanx.store import Run
 
 
+DEFAULT_LIMIT = 20
+CSV_COLUMNS = ("id", "name", "status", "project", "user", "created_at", "duration_s", "framework", "tags", "reason")
 HEAD = ("ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK")
 
 
@@ -40,36 +42,51 @@ HEAD = ("ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK")
     "columns",
     multiple=True,
     metavar="FIELD",
-    help="Also show a field, such as params.lr, metric.loss (its last value), min.loss or max.loss. Repeatable.",
+    help="Also show a field, such as gpus, params.lr, metric.loss (its last value), min.loss or best.loss. Repeatable.",
 )
 @click.option("--project", help="Only runs of this project.")
 @click.option(
-    "-n", "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="Maximum number of runs."
+    "-n",
+    "--limit",
+    default=None,
+    type=click.IntRange(1, 10_000),
+    help="Maximum number of runs.  [default: 20; with --csv: all]",
 )
 @click.option("--offset", default=0, type=click.IntRange(0), help="Number of runs to skip.")
 @click.option("-w", "--watch", "is_watched", is_flag=True, help="Redraw the list until q or Ctrl-C is pressed.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print all matching runs as CSV.")
 @json_option
 def command(
     query: str,
     sort: str,
     columns: tuple[str, ...],
     project: str | None,
-    limit: int,
+    limit: int | None,
     offset: int,
     is_watched: bool,
+    as_csv: bool,
     as_json: bool,
 ) -> None:
-    """List runs, newest first.
+    """List runs, newest first. Archived runs are left out.
 
     A query is a comma-separated list of conditions that must all hold: `status:running|failed`, `name:%cifar%`,
     `params.lr:<0.1`, `metric.loss:<=0.5` (its last value), `min.loss:<0.1` (its smallest one; `max.` likewise),
-    `created_at:2026-01-01..2026-02-01`, `tags:a`, `parent:ID` (the children of a run), `status:~failed` (not failed).
+    `created_at:>1h` (in the last hour; also `30m`, `7d`, `2w`), `created_at:2026-01-01..2026-02-01`, `gpus:>2` (of all
+    replicas; also `cpus`, `memory:>16g`, `replicas`, `nodes`), `host:node7`, `tags:a`, `starred:true`, `archived:true`,
+    `parent:ID` (the children of a run), `blocked:true` (waiting for other runs), `status:~failed` (not
+    failed), `params.lr:nil` (without it).
     """
+    from phalanx.home.stars import OWNER
     from phalanx.store.rows import run_row
+    from phalanx.store.run_csv import csv_lines
+    from phalanx.store.run_fields import check_column
+
+    limit = limit or (None if as_csv else DEFAULT_LIMIT)
 
     def found(workspace: Workspace) -> tuple[list[Run], int, dict[str, str]]:
-        runs = workspace.rows.runs(query, sort, limit=limit, offset=offset, project=project)
-        count = workspace.rows.count(query, project=project)
+        rows = workspace.rows
+        runs = rows.runs(query, sort, limit=limit, offset=offset, project=project, unarchived=True, user=OWNER)
+        count = rows.count(query, project=project, unarchived=True, user=OWNER)
         return runs, count, {run.id: why for run in runs if (why := workspace.waits_for(run))}
 
     # A query is for the runs of the home or server: nothing is known of these.
@@ -77,25 +94,34 @@ def command(
 
     def lines(workspace: Workspace) -> list[str]:
         runs, count, waits = found(workspace)
+        hidden = _archived_line(workspace.rows.count_archived(query, project=project, user=OWNER))
         if not runs and not unsent:
-            return ["No matching runs." if query else "No runs yet: start one with `phalanx run -f polyaxonfile.yml`"]
+            no_runs = "No runs yet: start one with `phalanx run -f polyaxonfile.yml`"
+            return ["No matching runs." if query or hidden else no_runs, *hidden]
         head = [*HEAD, *map(printable, columns), "WHY"]
         more = count - offset - len(runs)
         waiting = [_unsent_row(run, columns) for run in unsent]
         rows = table([head, *waiting, *(_row(run, columns, waits.get(run.id)) for run in runs)])
-        return [*rows, *([f"{more} more; -n {count} lists all"] if more > 0 else [])]
+        return [*rows, *([f"{more} more; -n {count} lists all"] if more > 0 else []), *hidden]
 
+    if as_csv and (as_json or is_watched):
+        raise CallError("--csv cannot be combined with --json or --watch")
     for field in columns:
-        _check_column(field)
+        check_column(field)
     is_live = is_watched and not as_json and is_terminal()
     with open_workspace(settled=not is_live, quiet=as_json) as workspace, _listed_anyway(unsent, as_json=as_json):
         if is_live:
             with workspace.attended() as turn:
                 watch(lambda: lines(workspace), turn, REDRAW_S)
+        elif as_csv:
+            for line in csv_lines(list(dict.fromkeys([*CSV_COLUMNS, *columns])), found(workspace)[0]):
+                click.echo(line, nl=False)
         elif as_json:
             runs, count, waits = found(workspace)
             rows = [{**run_row(run), "waits_for": waits.get(run.id)} for run in runs]
-            print_json({"ok": True, "count": count, "runs": rows, "unsent": [_unsent_json(run) for run in unsent]})
+            hidden = workspace.rows.count_archived(query, project=project, user=OWNER)
+            waiting = [_unsent_json(run) for run in unsent]
+            print_json({"ok": True, "count": count, "runs": rows, "archived": hidden, "unsent": waiting})
         else:
             print_lines(lines(workspace))
 
@@ -131,30 +157,22 @@ def _unsent_json(run: UnsentRun) -> dict[str, object]:
     return {**run._asdict(), "created_at": run.created_at.isoformat(), "folder": str(run.folder)}
 
 
-def _check_column(field: str) -> None:
-    """Raises CallError for a field that runs do not have."""
-    from phalanx.errors import CallError
-    from phalanx.store.query import FIELDS, NUMBERS, TEXTS, order
-
-    if "." in field:
-        order(field)
-    elif field not in (*TEXTS, *NUMBERS, "tags"):
-        raise CallError(f"there is no column `{field[:100]}`: use one of {', '.join(FIELDS)}")
+def _archived_line(count: int) -> list[str]:
+    if not count:
+        return []
+    runs = "1 archived run is" if count == 1 else f"{count:,} archived runs are"
+    return [f"{runs} not shown; -q archived:true lists them"]
 
 
 def _cell(run: Run, field: str) -> str:
     """The value of a field; `-` when the run has none."""
-    head, _, name = field.partition(".")
-    name = name[1:-1].replace('""', '"') if name[:1] == name[-1:] == '"' and len(name) > 1 else name
-    value: object
-    if not name:
-        value = ", ".join(run.tags) if field == "tags" else getattr(run, field)
-    elif head in ("min", "max"):
-        value = getattr(run.best[name], head) if name in run.best else None
-    else:
-        value = (run.params if head in ("params", "declarations") else run.summary).get(name)
+    from phalanx.store.run_fields import value_of
+
+    value = value_of(run, field)
     if value is None or value == "":
         return "-"
+    if isinstance(value, datetime):
+        return f"{value.astimezone():%Y-%m-%d %H:%M}"
     return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
 
 

@@ -149,14 +149,20 @@ class ServerRows:
         limit: int | None = 20,
         offset: int = 0,
         project: str | None = None,
+        *,
+        unarchived: bool = False,
+        user: str = "",  # noqa: ARG002 - the server knows who asks
     ) -> list[Run]:
-        found = self.client.run_rows(query, sort, limit, offset, project)
+        found = self.client.run_rows(query, sort, limit, offset, project, archived=not unarchived)
         for row in found:
             self._note(str(row["id"]), row.get("waits_for"))
         return [run_of(row) for row in found]
 
-    def count(self, query: str = "", project: str | None = None) -> int:
-        return self.client.count(query, project)
+    def count(self, query: str = "", project: str | None = None, *, unarchived: bool = False, user: str = "") -> int:  # noqa: ARG002
+        return self.client.count(query, project, archived=not unarchived)
+
+    def count_archived(self, query: str = "", project: str | None = None, *, user: str = "") -> int:  # noqa: ARG002
+        return int(self.client.counts(query, project).get("archived", 0))
 
     def statuses(self, run_id: str) -> list[StatusChange]:
         return list(self._details(run_id).statuses)
@@ -314,6 +320,7 @@ class ServerRunActions:
             project=submission.project,
             priority=submission.priority,
             timeout=submission.timeout_s,
+            after=submission.after,
             on=submission.on,
             strict=submission.is_strict,
             unchecked=submission.is_unchecked,
@@ -349,6 +356,22 @@ class ServerRunActions:
     def remove(self, runs: Sequence[Run]) -> None:
         for run in runs:
             self.client.delete(run)
+
+    def archive(self, runs: Sequence[Run], *, archived: bool) -> list[Run]:
+        return [self.client.archive(run) if archived else self.client.unarchive(run) for run in runs]
+
+    def star(self, runs: Sequence[Run], *, is_starred: bool) -> None:
+        for run in runs:
+            (self.client.star if is_starred else self.client.unstar)(run)
+
+    def tag(self, runs: Sequence[Run], add: Sequence[str], remove: Sequence[str]) -> list[Run]:
+        return [self.client.tag(run, add, remove) for run in runs]
+
+    def rename(self, run: Run, name: str) -> Run:
+        return self.client.rename(run, name)
+
+    def describe(self, run: Run, description: str) -> Run:
+        return self.client.describe(run, description)
 
     def leave(self, *runs: Run) -> None:
         """Nothing to do: the server keeps the runs going."""

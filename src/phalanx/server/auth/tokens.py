@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError
 from phalanx.home.run_tokens import PREFIX, SECRET_BYTES, run_mac, run_token, server_secret
+from phalanx.home.stars import OWNER
 from phalanx.server.auth.accounts import MOST_PROJECTS, Accounts, check_project
 from phalanx.server.auth.identities import ALL, Identity, least, role_named, role_or_least
 from phalanx.server.auth.record_file import RecordFile
 
 __all__ = ["Token", "Tokens", "is_token", "run_token"]
 
-OWNER = "owner"
 DAY_S = 86_400.0
 _PREFIX = "phx_"
 _RUN_TOKEN = re.compile(rf"{PREFIX}_([A-Za-z0-9-]{{1,64}})_([1-9][0-9]{{0,8}})_([0-9a-f]{{64}})\Z", re.ASCII)
@@ -180,7 +180,7 @@ def is_token(text: str) -> bool:
 
 def _hash(text: str) -> str:
     """Tokens are long and random, so a slow hash is not needed."""
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _decoded(row: dict[str, Any]) -> Token:

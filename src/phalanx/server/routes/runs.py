@@ -53,27 +53,38 @@ def list_runs(  # noqa: PLR0913 - each is a parameter of the query
     project: Annotated[str | None, Query(max_length=600)] = None,
     columns: Annotated[str | None, Query(max_length=20_000, description="for example `params.lr,metric.loss`")] = None,
     fold: bool = False,
+    archived: Annotated[bool, Query(description="also archived runs")] = False,
 ) -> JsonResponse:
     """A page of the runs that match a query, and the total count. With `columns`, rows have only those params, last
-    metric values (`metric.loss`), minima and maxima (`min.loss`, `max.loss`). With `fold`, without the trials of
-    groups."""
+    metric values (`metric.loss`), minima and maxima (`min.loss`, `max.loss`, `best.loss`). With `fold`, without the
+    trials of groups. Archived runs are left out, unless `archived` is set or the query has a condition on it."""
     shown = visible_projects(caller, project)
+    which: dict[str, Any] = {"project": shown, "folded": fold, "unarchived": not archived, "user": caller.name}
 
     def make() -> bytes:
-        runs = here.store.runs(q, sort, limit=limit, offset=offset, project=shown, folded=fold)
-        count = here.store.count(q, project=shown, folded=fold)
+        runs = here.store.runs(q, sort, limit=limit, offset=offset, **which)
+        found = {
+            "count": here.store.count(q, **which),
+            "archived": 0 if archived else here.store.count_archived(q, **which),
+        }
         rows = waiting_rows(here.store, runs)
-        return encoded({"count": count, "runs": rows if columns is None else [_cut(row, columns) for row in rows]})
+        return encoded({**found, "runs": rows if columns is None else [_cut(row, columns) for row in rows]})
 
-    return EncodedJsonResponse(here.recent.get(("runs", q, sort, limit, offset, shown, columns, fold), make))
+    whose = caller.name if "starred" in q else ""
+    key = ("runs", q, sort, limit, offset, shown, columns, fold, archived, whose)
+    return EncodedJsonResponse(here.recent.get(key, make))
 
 
 def _cut(row: dict[str, Any], columns: str) -> dict[str, Any]:
     wanted = frozenset(columns.split(","))
     params = {name: value for name, value in row["params"].items() if f"params.{name}" in wanted}
     summary = {name: value for name, value in row["summary"].items() if f"metric.{name}" in wanted}
-    best = {name: one for name, one in row["best"].items() if not wanted.isdisjoint((f"min.{name}", f"max.{name}"))}
+    best = {name: one for name, one in row["best"].items() if not wanted.isdisjoint(_best_columns(name))}
     return {**row, "params": params, "summary": summary, "best": best}
+
+
+def _best_columns(metric: str) -> tuple[str, ...]:
+    return f"min.{metric}", f"max.{metric}", f"best.{metric}"
 
 
 @router.get("/runs/columns", response_model=RunColumns)
@@ -214,6 +225,7 @@ def change_run(run_id: str, body: Annotated[RunChange, json_body(RunChange)], he
     run = here.find(run_id)
     changed = body.model_dump(include=body.model_fields_set)
     described: dict[str, str] = {name: changed[name] or "" for name in ("name", "description") if name in changed}
+    external_lifecycle.check_names(external_folder.Description(name=body.name, tags=tuple(body.tags or ())))
     with here.run_writers.of(run.id) as writer:
         events: list[dict[str, Any]] = [{"kind": "describe", **described}] if described else []
         if "tags" in changed:

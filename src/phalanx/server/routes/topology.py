@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,17 +10,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 
 from phalanx import run_paths
-from phalanx.backends.contract import LOCAL_BACKENDS
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
 from phalanx.insight.stragglers import ReplicaProgress, progress_of, progress_row
+from phalanx.scheduler.active_runs import hosts_of
 from phalanx.server.context import Context, Here
 from phalanx.server.http.responses import JsonResponse
+from phalanx.server.schemas.replicas import RunTopology
 from phalanx.store import ReplicaRecord, Run
 from phalanx.store.rows import replica_row
 from phalanx.store.series.replica_steps import ReplicaSteps
 from phalanx.stored_plan import PlanDamaged, PlannedReplica, read_plan
-from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 SHOWN = (
     *("name", "role", "index", "rank", "host", "status", "reason", "cause", "code", "signal"),
@@ -31,7 +30,7 @@ SHOWN = (
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 
 
-@router.get("/topology")
+@router.get("/topology", response_model=RunTopology)
 def show_topology(
     run_id: str, request: Request, here: Here, attempt: Annotated[int | None, Query(ge=1, le=10**9)] = None
 ) -> JsonResponse:
@@ -63,15 +62,13 @@ def under_way(here: Context, run: Run, replicas: Sequence[ReplicaRecord], attemp
     """Host and start time of running replicas: the store gets them only at their end."""
     attempt_folder = AttemptFolder(here.home.run(run.id).path, run.id, attempt, ())
     is_running = any(replica.status == "running" for replica in replicas)
-    nodes = attempts.read_facts(attempt_folder).get("node") if is_running else None
-    known = nodes if isinstance(nodes, dict) else {}
-    ours = socket.gethostname() if run.backend in LOCAL_BACKENDS and run.backend != OUTSIDE else None
+    hosts = hosts_of(run, attempts.read_facts(attempt_folder) if is_running else {})
     found = []
     for replica in replicas:
         if replica.status != "running":
             found.append(replica)
             continue
-        host = replica.host or known.get(replica.name) or ours
+        host = replica.host or hosts(replica.name)
         since = replica.started_at or _came_at(attempt_folder.folder(replica.name) / run_paths.AGENT)
         found.append(replica._replace(host=host, started_at=since))
     return found

@@ -47,6 +47,11 @@ class RunRow(ResponseModel):
     params: dict[str, Json]
     summary: Annotated[dict[str, Number | None], Field(description="the last value of each metric")]
     best: dict[str, RangeRow]
+    archived: Annotated[bool, Field(description="lists leave it out")]
+    replica_count: Annotated[int | None, Field(description="null if unknown")]
+    cpus: Annotated[float | None, Field(description="requested by all replicas together; null: none, or unknown")]
+    memory_mib: float | None
+    gpus: float | None
 
 
 class ListedRun(RunRow):
@@ -56,6 +61,7 @@ class ListedRun(RunRow):
 
 class RunPage(Page):
     runs: list[ListedRun]
+    archived: Annotated[int, Field(description="how many matching runs are left out because they are archived")]
 
 
 class NamedCount(ResponseModel):

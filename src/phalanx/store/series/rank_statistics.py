@@ -24,7 +24,7 @@ class Spread(NamedTuple):
     max: float | None
     mean: float | None
     odd: int  # number of NaN or infinite values
-    ranks: int  # number of replicas that logged here, up to the last step of it
+    ranks: int  # number of replicas with a finite value here that have come as far as its last step
 
 
 def per_step(lines: Iterable[Columns]) -> list[Spread]:
@@ -43,7 +43,7 @@ def _at_step(step: int, points: Sequence[tuple[float, float]]) -> Spread:
     low, high = (min(values), max(values)) if values else (None, None)
     middle = None if low is None or high is None else mean(sum(values), len(values), low, high)
     odd = len(points) - len(values)
-    return Spread(step, step, min(times), max(times), len(points), low, high, middle, odd, len(points))
+    return Spread(step, step, min(times), max(times), len(points), low, high, middle, odd, len(values))
 
 
 def side_by_side(lines: Sequence[Sequence[Bucket]]) -> list[Spread] | None:
@@ -110,7 +110,7 @@ def _in_cell(replicas: Sequence[Sequence[Bucket]], reaching: Sequence[Bucket] = 
         max(_known(highs), default=None),
         mean(sum(middles), len(middles), min(middles), max(middles)) if middles else None,
         sum(odds),
-        len(replicas) + len(reaching),
+        len(middles),
     )
 
 
