@@ -166,13 +166,12 @@ def test_the_search_goes_on_in_the_next_job_when_the_time_of_one_is_over(place: 
     place.cluster.ask("scontrol", "update", f"JobId={job}", "TimeLimit=2")  # trials end after one of them
     place.cluster.ask("scontrol", "release", job)
     wait_for((folder(place, allocation) / "job" / "attempt-2.json").exists, 240.0)
-    assert place.until(group, "succeeded", "failed", "stopped", "warning", patience_s=240.0) == "succeeded"
+    assert place.until(group, "succeeded", "failed", "stopped", "warning", patience_s=480.0) == "succeeded"
     runs = [trial_id(group, number, repeat) for number in range(2) for repeat in range(2)]
-    assert [see(place, run)["attempt"] for run in runs] == [2] * 4
     for run in runs:
-        said = [
-            json.loads(path.read_text())["cause"] for path in folder(place, run).glob("replicas/*/attempt-1/end.json")
-        ]
-        assert said == ["segment"]
+        ends = sorted(folder(place, run).glob("replicas/*/attempt-*/end.json"))
+        causes = [json.loads(path.read_text())["cause"] for path in ends]
+        assert causes == ["segment"] * (len(causes) - 1) + ["finished"]
+        assert see(place, run)["attempt"] == len(causes) >= 2
     assert records(place, group, "failed", "retried") == []
     assert sorted(record["trial"] for record in records(place, group, "reported")) == [0, 1]
