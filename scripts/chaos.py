@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from phalanx.home.home import Home
-from phalanx.scheduler.loop import UNFINISHED
 from phalanx.scheduler.runner import TURN_S, SchedulerRunner
+from phalanx.scheduler.unfinished import UNFINISHED
 from phalanx.store import Run, Store, quoted
 from phalanx.store.statuses import may_follow
 from phalanx.stored_plan import read_plan

@@ -63,6 +63,7 @@ def used_packages() -> dict[str, set[str]]:
     return used
 
 
+@pytest.mark.slow
 def test_every_imported_package_is_declared() -> None:
     known = DECLARED.union(*OPTIONAL.values())
     assert {module: unknown for module, used in used_packages().items() if (unknown := used - known)} == {}

@@ -50,8 +50,8 @@ ALLOWED: dict[str, set[str]] = {
     "tune": set(),
     "store": {*FILES_OF_RUNS, "spool", "stored_plan", "errors", "extras", "naming"},
     "logs": {*FILES_OF_RUNS, "ends", "spool", "stored_plan", "errors", "naming"},
-    "formats": {*FILES_OF_RUNS, "spool", "errors"},
-    "home": {*FILES_OF_RUNS, "agent", "tracking", "store", "spool", "ends", "stored_plan", "errors"},
+    "formats": {*FILES_OF_RUNS, "naming", "spool", "errors"},
+    "home": {*FILES_OF_RUNS, "agent", "tracking", "store", "naming", "spool", "ends", "stored_plan", "errors"},
     "backends": {
         *FILES_OF_RUNS,
         *("plan", "sites", "home", "agent", "tracking"),
@@ -83,7 +83,7 @@ ALLOWED: dict[str, set[str]] = {
     "submission": {
         *FILES_OF_RUNS,
         *("backends", "sites", "plan", "spec", "tune", "artifacts", "registry", "ingest", "home", "store"),
-        *("insight", "agent", "tracking", "placeholders", "stored_plan", "errors", "extras"),
+        *("insight", "agent", "tracking", "naming", "placeholders", "stored_plan", "errors", "extras"),
     },
     "client": {
         *FILES_OF_RUNS,

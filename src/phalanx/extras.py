@@ -43,6 +43,7 @@ _TABLE = (
     Extra("gcs", "gcsfs", "outputs on gs://"),
     Extra("azure", "adlfs", "outputs on az:// and abfs://"),
     Extra("search", "optuna", "the searches `bo`, `tpe` and `cmaes` of a group"),
+    Extra("oidc", "joserfc", "`phalanx serve --sign-on` with OpenID Connect"),
     Extra("pandas", "pandas", "`.pandas()` and `.numpy()` of `phalanx.open()`"),
 )
 EXTRAS = {extra.name: extra for extra in _TABLE}

@@ -13,14 +13,18 @@ from pathlib import Path
 import pytest
 
 from phalanx.agent.processes import boot_id
-from phalanx.backends.contract import EngineUnavailable, JobRejected, SubmissionStart
+from phalanx.backends.contract import EngineUnavailable, JobRejected, SubmissionStart, TooManyTasks
 from phalanx.backends.slurm import engine as slurm_engine
+from phalanx.backends.slurm.arrays import array_script
 from phalanx.backends.slurm.engine import SlurmEngine
+from phalanx.home.array_folder import ArrayTask, write_tasks
 
 SUBMIT = """
 import os, sys
 from pathlib import Path
+from phalanx.backends.slurm.arrays import array_script
 from phalanx.backends.slurm.engine import SlurmEngine
+from phalanx.home.array_folder import ArrayTask, write_tasks
 folder = Path(sys.argv[1])
 SlurmEngine().submit(folder, "r1", 2, 1, working=folder, environment=dict(os.environ))
 """
@@ -100,6 +104,84 @@ def test_records_are_not_asked_about_a_job_that_the_engine_itself_cancelled(
     engine.cancel(["slurm:7"])
     assert set(engine.observe(["slurm:7", "slurm:8"])) == {"slurm:7", "slurm:8"}
     assert " -j 8 " in (tmp_path / "asked").read_text()  # only the records know who cancelled it
+
+
+def test_the_limit_of_an_array_is_changed_though_some_of_its_tasks_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "echo $* >>{0}/asked; printf '7_0: Job has already finished\\n7_1-11: {1}\\n' >&2; exit 1"
+    slurm(tmp_path, monkeypatch, scontrol=said.format(tmp_path, "No error"))
+    SlurmEngine().limit_array("slurm:7", 4)
+    SlurmEngine().limit_array("slurm:7", 0)
+    assert (tmp_path / "asked").read_text() == "update JobId=7 ArrayTaskThrottle=4\nrelease 7\nhold 7\n"
+    slurm(tmp_path, monkeypatch, scontrol=said.format(tmp_path, "Access/permission denied"))
+    with pytest.raises(EngineUnavailable, match="permission denied"):
+        SlurmEngine().limit_array("slurm:7", 4)
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ("echo 'sbatch: error: AssocMaxSubmitJobLimit' >&2; exit 1", TooManyTasks),
+        (
+            "echo 'sbatch: error: Batch job submission failed: Invalid job array specification' >&2; exit 1",
+            TooManyTasks,
+        ),
+        ("echo 'sbatch: error: Invalid account' >&2; exit 1", JobRejected),
+        ("echo 7", None),
+    ],
+)
+def test_an_array_is_a_table_of_runs_and_one_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, fault: type[Exception] | None
+) -> None:
+    config = "echo MaxArraySize            = 3"
+    slurm(tmp_path, monkeypatch, sbatch=f"echo $* >{tmp_path}/asked; {body}", scontrol=config)
+    engine, runs = SlurmEngine(), [tmp_path / "runs" / name for name in ("a", "b", "c", "d")]
+    for run in runs:
+        (run / "job").mkdir(parents=True)
+        (run / "run.sh").write_text(f"#!/bin/bash\n#SBATCH --job-name={run.name}\n#SBATCH --cpus-per-task=2\ntrue\n")
+    assert len({engine.array_key(run, tmp_path) for run in runs}) == 1
+    assert engine.array_key(tmp_path / "a|b", tmp_path) is None
+    tasks = [ArrayTask(run, 2, 1, tmp_path) for run in runs]
+    with pytest.raises(TooManyTasks, match="may have 3 tasks"):
+        engine.submit_array(tmp_path / "array", tasks, 2, dict(os.environ))
+    if fault is not None:
+        with pytest.raises(fault):
+            engine.submit_array(tmp_path / "array", tasks[:3], 2, dict(os.environ))
+        return
+    assert engine.submit_array(tmp_path / "array", tasks[:3], 2, dict(os.environ)) == [
+        "slurm:7_0",
+        "slurm:7_1",
+        "slurm:7_2",
+    ]
+    asked = (tmp_path / "asked").read_text()
+    assert f"--comment=phalanx-array:{tmp_path}/array --array=0-2%2 " in asked
+    script = (tmp_path / "array" / "run.sh").read_text()
+    assert ("#SBATCH --cpus-per-task=2\n" in script, "--job-name" in script) == (True, False)
+    waiting = f"7|7_[1-2%2]|PENDING|None|||||phalanx-array:{tmp_path}/array|phalanx-array"
+    slurm(tmp_path, monkeypatch, squeue=f"echo '{waiting}'")
+    seen = engine.observe(())
+    assert {handle: (one.run_id, one.attempt) for handle, one in seen.items()} == {
+        "slurm:7_1": ("b", 2),
+        "slurm:7_2": ("c", 2),
+    }
+
+
+def test_the_script_of_an_array_starts_the_run_of_its_task(tmp_path: Path) -> None:
+    run, here, working = tmp_path / "runs" / "my run", tmp_path / "array", tmp_path / "a 'place'"
+    for folder in (run / "job", here, working):
+        folder.mkdir(parents=True)
+    (run / "run.sh").write_text('echo "$1|$2|$3|$PWD"\n')
+    write_tasks(here, [ArrayTask(tmp_path, 1, 1, tmp_path), ArrayTask(run, 3, 2, working)])
+    (here / "run.sh").write_text(array_script("", 2))
+    (here / "1.out").touch()
+    variables = {**os.environ, "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}
+    done = subprocess.run(["bash", here / "run.sh", here], env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{run}|3|2|{working}\n"
+    assert (run / "job" / "slurm-7_1.out").samefile(here / "1.out")
+    missing = {**variables, "SLURM_ARRAY_TASK_ID": "2"}
+    done = subprocess.run(["bash", here / "run.sh", here], env=missing, capture_output=True, text=True, check=False)
+    assert (done.returncode, "task 2 is missing" in done.stderr) == (1, True)
 
 
 def test_a_missing_command_is_reported(tmp_path: Path) -> None:

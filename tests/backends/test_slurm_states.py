@@ -9,6 +9,7 @@ import pytest
 
 from phalanx.backends.contract import ENDED, RUNNING, WAITING
 from phalanx.backends.slurm.states import (
+    array_folder,
     error_of,
     group_by_job,
     may_pass,
@@ -34,15 +35,15 @@ QUEUE = """\
 
 def test_a_queue_is_read_job_by_job() -> None:
     jobs = {job: observed(rows) for job, rows in group_by_job(queue_rows(QUEUE)).items()}
-    assert jobs[41].state == RUNNING
-    assert (jobs[41].run_id, jobs[41].attempt, jobs[41].nodes) == ("abc", 2, "node[1-2]")
-    assert (jobs[42].state, jobs[42].starts_at) == (WAITING, "2026-11-16T09:00:00")
-    assert jobs[42].why == "it is next, and waits for enough free nodes (Resources)"
-    assert (jobs[43].state, jobs[43].starts_at) == (WAITING, "")
-    assert "Priority" in jobs[43].why
-    assert 44 not in jobs
-    assert jobs[45].run_id is None
-    assert jobs[46].state == RUNNING
+    assert jobs["41"].state == RUNNING
+    assert (jobs["41"].run_id, jobs["41"].attempt, jobs["41"].nodes) == ("abc", 2, "node[1-2]")
+    assert (jobs["42"].state, jobs["42"].starts_at) == (WAITING, "2026-11-16T09:00:00")
+    assert jobs["42"].why == "it is next, and waits for enough free nodes (Resources)"
+    assert (jobs["43"].state, jobs["43"].starts_at) == (WAITING, "")
+    assert "Priority" in jobs["43"].why
+    assert "44" not in jobs
+    assert jobs["45"].run_id is None
+    assert jobs["46_7"].state == RUNNING
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,22 @@ def test_a_queue_is_read_job_by_job() -> None:
 def test_records_show_how_a_job_ended(line: str, cause: str, why: str) -> None:
     seen = observed(record_rows(line))
     assert (seen.state, seen.cause, seen.why) == (ENDED, cause, why)
+
+
+def test_tasks_of_an_array_are_jobs_of_their_own() -> None:
+    waiting = (
+        "46|46_[3,5-7,10-20:5%2]|PENDING|JobArrayTaskLimit|N/A|N/A|x||phalanx-array:/home/me/arrays/abc|phalanx-abc"
+    )
+    rows = queue_rows(f"47|46_0|RUNNING|None|x|y|z|node1|phalanx-array:/home/me/arrays/abc|phalanx-abc\n{waiting}")
+    assert [row.job for row in rows] == ["46_0", "46_3", "46_5", "46_6", "46_7", "46_10", "46_15", "46_20"]
+    assert {array_folder(row) for row in rows} == {"/home/me/arrays/abc"}
+    assert {owner(row) for row in rows} == {(None, 1)}
+    assert "its limit of running tasks" in observed(rows[1:2]).why
+    assert [row.job for row in record_rows("46_[1-2%4]|CANCELLED by 0|0:0|0:0|None|x|y|None assigned||n")] == [
+        "46_1",
+        "46_2",
+    ]
+    assert queue_rows(waiting.replace("[3,5-7", "[3,5-")) == []
 
 
 def test_a_state_that_no_one_knows_is_no_end() -> None:

@@ -56,6 +56,14 @@ def test_a_group_is_followed_to_its_best_trial(place: Place) -> None:
     assert (planned["cost"]["runs"], planned["hours"]["by"], planned["hours"]["earlier_runs"]) == (3, "history", 3)
     assert 0 < planned["hours"]["wall_hours"] == planned["hours"]["seconds_per_unit"] / 3600
     assert planned["hours"]["core_hours"] == pytest.approx(3 * 0.01 * planned["hours"]["wall_hours"])
+    for verb in ("plan", "check"):  # by the length of these runs, and as the file says
+        answer = place.call(verb, "-f", "polyaxonfile.yml", "--on", "slurm", "--json")
+        jobs = answer.data["search"]["jobs"]
+        assert (jobs["trials"], jobs["nodes"], "in 3 earlier runs" in jobs["why"]) == ("packed", 1, True), answer.err
+        forced = group_file(place, LOG, concurrency=3, slurm={"trials": "array"})
+        jobs = place.call(verb, "-f", forced, "--on", "slurm", "--json").data["search"]["jobs"]
+        assert jobs == {"trials": "array", "why": "the file says so"}
+        group_file(place, LOG, concurrency=3, metric=LOSS)
     assert place.call("rm", "-y", "probe").code == 0
     assert place.run_ids() == []
     assert place.call("plan", "-f", "polyaxonfile.yml", "--json").data["search"]["hours"] is None

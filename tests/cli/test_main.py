@@ -125,6 +125,24 @@ def test_verbs_in_daily_use_import_no_server_and_no_extra(arguments: list[str], 
     assert HEAVY & loaded == set()
 
 
+# Modules that a verb imports beyond those of Python itself: most of the time of a short command.
+BUDGETS = {"--help": 80, "check -f FILE": 165, "ps": 205, "show --help": 116}
+
+
+@pytest.mark.parametrize("call", BUDGETS)
+def test_verbs_in_daily_use_stay_within_their_import_budget(call: str, tmp_path: Path) -> None:
+    file = tmp_path / "file.yml"
+    file.write_text(ALONE, encoding="utf-8")
+    called_with = [str(file) if word == "FILE" else word for word in call.split()]
+    loaded = modules_after(
+        f"import os; os.environ.update(PHALANX_HOME={str(tmp_path / 'home')!r}); os.environ.pop('PHALANX_SERVER', 0)\n"
+        f"from phalanx.cli import phalanx\nphalanx({called_with!r}, standalone_mode=False)"
+    )
+    found = loaded - modules_after("pass")
+    assert "phalanx.scheduler.loop" not in found  # nothing is to be scheduled
+    assert len(found) <= BUDGETS[call], sorted(found)
+
+
 # terminals --------------------------------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ def fuzz(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_every_kept_case_passes_every_door(tmp_path: Path) -> None:
     done = fuzz("--kept", str(KEPT), folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

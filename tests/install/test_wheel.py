@@ -68,6 +68,7 @@ CALLS: dict[str, list[str]] = {
     "group stop": ["{group}"],
     "group trials": ["{group}"],
     "statuses": ["{first}"],
+    "wait": ["{first}"],
     "restart": ["{first}"],
     "resume": ["{spare}"],
     "copy": ["{first}"],

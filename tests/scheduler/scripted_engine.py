@@ -99,7 +99,7 @@ class Cluster:
     def new_scheduler(self, clock: Callable[[], float] = time.time) -> Scheduler:
         """The scheduler that follows one that was killed."""
         scheduler = Scheduler(self.works.home, self.works.store, clock=clock)
-        scheduler.executors.known = [("slurm", None, EngineExecutor(self.engine))]
+        scheduler.executors.known = [("slurm", None, EngineExecutor(self.engine, self.works.home.arrays))]
         return scheduler
 
     @property

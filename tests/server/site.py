@@ -43,7 +43,13 @@ class Site:
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits for an ACK
         config = uvicorn.Config(
-            self.app, http=TimedProtocol, log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=5
+            self.app,
+            http=TimedProtocol,
+            log_level="critical",
+            lifespan="off",
+            ws="none",
+            proxy_headers=False,
+            timeout_graceful_shutdown=5,
         )
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.listening]})

@@ -59,7 +59,7 @@ def test_the_error_of_a_query_says_where(own_site: Site, params: dict[str, str],
 def test_a_run_is_shown_with_all_that_is_known_of_it(site: Site) -> None:
     run_id = create(
         site,
-        name="näme\nof it",
+        name="näme of it",
         description="d",
         project="p",
         tags=["a", "b", "a"],
@@ -69,7 +69,7 @@ def test_a_run_is_shown_with_all_that_is_known_of_it(site: Site) -> None:
         created_at=1_700_000_000,
     )
     run = site.get(f"/api/v1/runs/{run_id}")
-    assert (run["name"], run["tags"], run["user"], run["status"]) == ("näme\nof it", ["a", "b"], "tester", "running")
+    assert (run["name"], run["tags"], run["user"], run["status"]) == ("näme of it", ["a", "b"], "tester", "running")
     assert run["params"] == {"lr": 0.1, "deep": {"x": [1, 2]}}
     assert run["labels"] == {"team": "blue"}
     assert run["created_at"].startswith("2023-11-14")

@@ -266,3 +266,23 @@ def test_build_steps_that_are_not_run_are_noted(site: Site) -> None:
     run = start(site, "true", "build: {image: python, build_steps: ['pip install x']}\n")
     assert "the build steps are not run" in [note["message"] for note in run["notes"]]
     until(site, run["id"])
+
+
+def test_a_run_waits_for_runs_that_its_sender_may_see(site: Site, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    first = start(site, f"until [ -e {gate} ]; do sleep 0.05; done", name="first")
+    last = start(site, "echo last", after=["first"])
+    until(site, first["id"], "running")
+    row = site.get(f"/api/v1/runs/{last['id']}")
+    assert (row["status"], row["waits_for"]) == ("created", f"waits for run {first['id']} (first) to succeed")
+    assert site.get("/api/v1/runs", q="blocked:true")["count"] == 1
+    other = site.context.tokens.create("foreign", "editor", projects=["theirs"])
+    for named in ("first", first["id"], first["id"][:6]):
+        body = {"files": [file_of("true")], "project": "theirs", "after": [named]}
+        answer = site.ask("POST", SUBMIT, token=other, json=body)
+        assert answer.status_code == 400, answer.text
+        assert f"there is no run `{named}`" in answer.json()["error"]["message"]
+    gate.touch()
+    until(site, last["id"], "succeeded")
+    wrong = refusal(site, 400, files=[file_of("true")], after=["first:failed", "none"])
+    assert "so it will never fail; there is no run `none`" in wrong["error"]["message"]

@@ -16,7 +16,8 @@ from phalanx.sites.model import NodeKind, Site
 from phalanx.spec import Spec
 from phalanx.spec.groups import first_suggestion
 from phalanx.submission.allocation import jobs_of_group
-from phalanx.submission.trial_jobs import TrialJobs
+from phalanx.submission.earlier_times import EarlierTimes
+from phalanx.submission.trial_jobs import TrialJobs, read_trial_jobs
 from tests.submission.samples import submission_of
 
 NODE = NodeKind(4, cpus=8, memory_mib=16_000, gpus=4)
@@ -29,15 +30,48 @@ def group(slurm: dict[str, Any] | None = None, *, concurrency: int = 4, **fields
     return submission_of(content).spec
 
 
-def chosen(spec: Spec, site: Site | None = SITE) -> tuple[TrialJobs, Plan]:
-    return jobs_of_group(Path("/home/me/runs"), spec, make(first_suggestion(spec), "abc"), site, {})
+def chosen(spec: Spec, site: Site | None = SITE, earlier: EarlierTimes | None = None) -> tuple[TrialJobs, Plan]:
+    return jobs_of_group(Path("/home/me/runs"), spec, make(first_suggestion(spec), "abc"), site, {}, earlier)
 
 
-def test_trials_are_single_jobs_as_long_as_nothing_is_known_of_them() -> None:
+def test_trials_that_are_known_in_advance_are_tasks_of_arrays() -> None:
     jobs, plan = chosen(group())
-    assert not jobs.is_packed
-    assert "how long a run takes is not known" in jobs.words
-    assert plan.run_id == "abc"
+    assert (jobs.trials, jobs.ahead, plan.run_id) == ("array", 1000, "abc")
+    assert "known in advance; how long a run takes is not known" in jobs.words
+    assert read_trial_jobs(jobs.settings) == jobs
+    assert chosen(group(), SITE._replace(max_submitted=40))[0].ahead == 40
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        (
+            {"tpe": {"n_experiments": 9, "metric": {"name": "loss", "optimization": "minimize"}}},
+            "the runs of tpe follow",
+        ),
+        ({"n_experiments": 1, "random_search": {"n_experiments": 1}}, "there is only one run"),
+    ],
+)
+def test_other_trials_are_single_jobs(fields: dict[str, Any], reason: str) -> None:
+    tuning = {"matrix": {"x": {"uniform": "0:1"}}, **{key: fields[key] for key in fields if key != "n_experiments"}}
+    content = {"version": 1, "kind": "group", "hptuning": tuning, "run": {"cmd": "true"}}
+    jobs, _ = chosen(submission_of(content).spec)
+    assert (jobs.trials, reason in jobs.words) == ("single", True)
+    with pytest.raises(CallError, match=rf"{reason}.*write `trials: single`"):
+        chosen(submission_of({**content, "hptuning": {**tuning, "slurm": {"trials": "array"}}}).spec)
+
+
+def test_earlier_runs_say_how_long_a_run_takes() -> None:
+    spec = group(environment={"timeout": 7200})
+    jobs, _ = chosen(spec, SITE, EarlierTimes(3, 27.0, 3.0))
+    assert (jobs.trials, jobs.why) == (
+        "packed",
+        "runs of 9s on average in 3 earlier runs, 4 at a time, are 27 jobs a minute",
+    )
+    assert "a run takes 1h on average in an earlier run" in chosen(spec, SITE, EarlierTimes(1, 3600.0, 1.0))[0].why
+    assert "a run takes 2h at most" in chosen(spec)[0].why
+    forced, _ = chosen(group({"trials": "single"}), SITE, EarlierTimes(3, 27.0, 3.0))
+    assert forced.as_json() == {"trials": "single", "why": "the file says so"}
 
 
 def test_short_trials_are_packed_and_long_ones_are_not() -> None:

@@ -389,3 +389,21 @@ def test_an_old_draft_is_no_run(home: Path) -> None:
     tracking.log(loss=1.0)
     assert isinstance(only_run(home), Replica)
     assert time.time() - only_run(home).folder.stat().st_mtime < 60
+
+
+def test_line_breaks_in_names_are_replaced_and_noted(place: Place) -> None:
+    text = (
+        "from phalanx import tracking\n"
+        r"run = tracking.start(name='a\nb', project='p\x1b[2Jq', tags=['t\nu'], group='g\rh')"
+        "\nrun.tags('v\\nw')\nrun.labels({'l\\nm': 'two\\nlines'})\nrun.log({'loss\\nx': 1.0})\n"
+        "run.describe(name='c\\nd', description='two\\nlines')\nrun.finish()\n"
+    )
+    answer = script(text, PHALANX_HOME=str(place.home))
+    row = the_run(place)
+    assert (row["name"], row["project"], row["group"]) == ("c_d", "p_[2Jq", "g_h")
+    assert (row["tags"], row["description"]) == (["t_u", "v_w"], "two\nlines")
+    shown = place.call("show", row["id"], "--json").data
+    assert shown["labels"]["l_m"] == "two\nlines"
+    assert list(shown["summary"]) == ["loss_x"]
+    assert answer.err.count("line breaks or other control characters") == 7
+    assert "\x1b" not in answer.err

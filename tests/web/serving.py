@@ -19,11 +19,11 @@ from tests.cli.homes import Place, ended, wait_for
 class Served(Place):
     """A home, a folder to work in, and a server in a process of its own."""
 
-    def __init__(self, base: Path, fill: Callable[[Place], object] = lambda _: None) -> None:
-        """`fill` makes runs before there is a server."""
+    def __init__(self, base: Path, fill: Callable[[Place], object] = lambda _: None, *options: str) -> None:
+        """`fill` makes runs before there is a server; `options` are those of `serve`."""
         super().__init__(base)
         fill(self)
-        self.server = self.start("serve", "--port", "0", "--json")
+        self.server = self.start("serve", "--port", "0", "--json", *options)
         assert self.server.stdout is not None
         announced = json.loads(self.server.stdout.readline() or "{}")
         assert announced.get("ok"), self.server.stderr.read() if self.server.stderr else announced

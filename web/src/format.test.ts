@@ -1,5 +1,20 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, clock, day, durationText, elapsedSeconds, mib, num, number, plural, short, value } from "./format";
+import {
+  ago,
+  bytes,
+  clock,
+  day,
+  durationText,
+  elapsedSeconds,
+  mib,
+  num,
+  number,
+  plural,
+  runTitle,
+  short,
+  value,
+  visible,
+} from "./format";
 
 describe("numbers", () => {
   it("have about four digits and no trailing zeros", () => {
@@ -96,4 +111,11 @@ describe("times", () => {
     expect(elapsedSeconds("2026-01-01T00:00:00Z", "2026-01-01T00:00:30Z")).toBe(30);
     expect(elapsedSeconds(null, null)).toBeNull();
   });
+});
+
+it("spells out what cannot be seen in a name", () => {
+  expect(visible("model\u202egnp.exe")).toBe("model\\u{202e}gnp.exe");
+  expect(visible("a\u200bb\u2066c\u{e0041}")).toBe("a\\u{200b}b\\u{2066}c\\u{e0041}");
+  expect(visible("می\u200cخواهم 👩\u200d🔬 Übung")).toBe("می\u200cخواهم 👩\u200d🔬 Übung");
+  expect(runTitle({ id: "x", name: "\u202eevil" })).toBe("\\u{202e}evil");
 });

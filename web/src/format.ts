@@ -120,7 +120,7 @@ export const timestamp = (time: string | number | null | undefined): string =>
 /** A value on one line. */
 export function value(found: Json | undefined): string {
   if (found === undefined || found === null) return "–";
-  if (typeof found === "string") return found;
+  if (typeof found === "string") return visible(found);
   if (typeof found === "number") return exact(found);
   if (typeof found === "boolean") return String(found);
   return JSON.stringify(found);
@@ -134,4 +134,12 @@ export const short = (found: Json | undefined): string =>
   typeof found === "number" && !Number.isInteger(found) ? exact(Number(found.toPrecision(5))) : value(found);
 
 /** The name of a run, or its id. */
-export const runTitle = (run: { id: string; name: string | null }): string => run.name || run.id;
+export const runTitle = (run: { id: string; name: string | null }): string => visible(run.name || run.id);
+
+// Control and format characters: some reorder the text after them, others have no width. The joiners U+200C and U+200D
+// stay: some scripts and emoji need them.
+const INVISIBLE = /(?![\t\n\r\u200c\u200d])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+/** A name that a user gave, with invisible characters spelled out: no name looks like another one, or like a sentence. */
+export const visible = (name: string): string =>
+  name.replace(INVISIBLE, (sign) => `\\u{${(sign.codePointAt(0) ?? 0).toString(16)}}`);

@@ -1,10 +1,12 @@
 // The signed-in user: sign-in by a token in the URL, redirects to the login page, and permissions.
 
 import {
+  API,
   ApiError,
   del,
   holdRequestsUntil,
   post,
+  queryString,
   type Resource,
   type Role,
   refresh,
@@ -57,6 +59,10 @@ export function returnPath(params: URLSearchParams): string {
   const back = params.get("back") ?? "/runs";
   return /^\/(?![/\\])/.test(back) && !back.startsWith("/login") ? back : "/runs";
 }
+
+/** Starts sign-on at the identity provider, which leads back to the page. */
+export const signOnPath = (params: URLSearchParams): string =>
+  `${API}/sign-on/start${queryString({ next: returnPath(params) })}`;
 
 export const useSession = (): Resource<Session> => useResource<Session>("/session");
 

@@ -133,7 +133,14 @@ def _keep(prepared: PreparedPython, facts_file: str) -> None:
 
 def job_here() -> str:
     """The handle of the job of this process."""
-    return f"{HANDLE}:{os.environ.get('SLURM_JOB_ID', '')}"
+    return f"{HANDLE}:{job_number()}"
+
+
+def job_number() -> str:
+    """The number of the job of this process as commands of Slurm take it. That of the last task of an array is also the
+    number of the whole array, unless it is written as that of a task."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
 
 
 def host_here() -> str:
@@ -312,10 +319,9 @@ def _spent(plan: StoredPlan, facts_file: str, first: int, attempt: int) -> float
 
 def time_left() -> tuple[float | None, float | None]:
     """Time left for this job in Slurm, and its time limit; None when unknown."""
-    job = os.environ.get("SLURM_JOB_ID", "")
     try:
         answer = subprocess.run(
-            ["squeue", "-h", "-j", job, "-o", "%L|%l"],
+            ["squeue", "-h", "-j", job_number(), "-o", "%L|%l"],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=30, check=True,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):

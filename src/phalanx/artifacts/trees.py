@@ -82,7 +82,7 @@ class Tree:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as fault:
-            if fault.errno == errno.ELOOP:  # a link is part of the path
+            if fault.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # a link is part of the path; no file has such a name
                 return None
             raise
 

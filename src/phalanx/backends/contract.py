@@ -27,6 +27,7 @@ from phalanx import run_paths
 from phalanx.ends import Cause
 from phalanx.errors import CallError, SystemFault
 from phalanx.home import attempts
+from phalanx.home.array_folder import ArrayTask
 from phalanx.home.attempts import AttemptFolder
 from phalanx.plan.model import Plan
 from phalanx.sites.findings import ERROR, SiteFinding
@@ -58,10 +59,11 @@ class Observation(NamedTuple):
 
 
 class SubmissionStart(NamedTuple):
-    """When and where a call of `Engine.submit` began."""
+    """When and where a call of `Engine.submit` or `submit_array` began."""
 
     at: float  # seconds since the epoch
     boot: str  # the machine, since it was started: `phalanx.agent.processes.boot_id`
+    array: str = ""  # the folder of the array that the attempt is a task of
 
 
 class EngineUnavailable(SystemFault):
@@ -69,6 +71,10 @@ class EngineUnavailable(SystemFault):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, transient=True)
+
+
+class TooManyTasks(EngineUnavailable):
+    """The engine does not accept so many tasks of an array, or not now: retry with fewer."""
 
 
 class JobRejected(CallError):
@@ -179,6 +185,33 @@ class Engine(ABC):
         Default: no. Raises nothing.
         """
         return False
+
+    def array_key(self, folder: Path, working: Path) -> str | None:  # noqa: ARG002
+        """What the jobs of runs must have in common to be tasks of one array: from the files in a run's folder. None if
+        this one cannot be a task.
+
+        Default: None; then the methods of arrays are not called. Raises OSError.
+        """
+        return None
+
+    def submit_array(
+        self, folder: Path, tasks: Sequence[ArrayTask], at_once: int | None, environment: Mapping[str, str]
+    ) -> list[str]:
+        """Submit attempts with the same `array_key` as one job, and return a handle for each. `folder` belongs to the
+        array; `phalanx.home.array_folder` has the table of its tasks. `at_once`: how many may run at the same time.
+
+        A job must be found again by `observe` as one of `submit` is. Raises EngineUnavailable, TooManyTasks and
+        JobRejected.
+        """
+        raise NotImplementedError
+
+    def limit_array(self, array: str, at_once: int) -> None:
+        """Change how many tasks of an array may run at the same time; 0 starts no more. Raises EngineUnavailable."""
+        raise NotImplementedError
+
+    def array_of(self, handle: str) -> str | None:  # noqa: ARG002
+        """The array that a job is a task of, as `limit_array` takes it. Default: None."""
+        return None
 
     def history(self, run_id: str) -> dict[str, Observation]:
         """Return all jobs of one run, including those that ended long ago. Used to find a job whose handle was lost.

@@ -21,6 +21,7 @@ SECTIONS = {
         "logs": "Print or follow the logs of a run's replicas.",
         "events": "Show the event history of a run.",
         "top": "Watch active runs and their resource usage.",
+        "wait": "Wait until runs have ended.",
         "stop": "Stop runs.",
         "statuses": "Show the status history of a run.",
         "restart": "Submit a run again, as a new run.",
@@ -93,11 +94,11 @@ class CommandGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        from phalanx.spec.suggestions import did_you_mean
-
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as fault:
+            from phalanx.spec.suggestions import did_you_mean
+
             hint = did_you_mean(args[0], VERBS) if args else None
             if not hint:
                 raise

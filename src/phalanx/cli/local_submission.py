@@ -23,12 +23,15 @@ def prepare_local(
     home: Home, store: Store, submission: Submission, *, times: int, quiet: bool
 ) -> list[Callable[[], Run]]:
     """Check a run and plan it so many times; each call of the result creates one. Raises SpecErrors, CallError."""
+    from phalanx.submission.dependencies import resolve
     from phalanx.submission.submit import create, prepare
 
-    first = prepare(home, submission, remark_printer(quiet=quiet))
+    after = (*submission.spec.after, *submission.after)
+    submission = replace(submission, waits_for=resolve(after, store.find)) if after else submission
+    first = prepare(home, submission, remark_printer(quiet=quiet), store)
     code = replace(submission.code, commit=first.run.commit)
     again = replace(submission, is_unchecked=True, code=code)  # the backend would say the same
-    prepared = [first, *(prepare(home, again, lambda _: None) for _ in range(times - 1))]
+    prepared = [first, *(prepare(home, again, lambda _: None, store) for _ in range(times - 1))]
 
     def created(one: PreparedRun) -> Run:
         defer_signals()

@@ -73,6 +73,16 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(reporting)
 
 
+def seconds_of(option: str, text: str | None) -> float | None:
+    """The time that an option gives, in seconds. Raises CallError."""
+    from phalanx.spec.quantities import seconds
+
+    found = seconds(text) if text is not None else None
+    if text is not None and found is None:
+        raise CallError(f'{option} {text!r}: expected seconds, or a duration such as "90m" or "1d12h"')
+    return found
+
+
 def _complete_file(*_: Any) -> list[Any]:
     from click.shell_completion import CompletionItem
 

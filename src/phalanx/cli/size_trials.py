@@ -19,7 +19,7 @@ from phalanx.backends.local.capacity import Capacity, excess, requested_by, this
 from phalanx.cli.commands.advise import environment_lines
 from phalanx.cli.local_submission import remark_printer
 from phalanx.cli.render.output import printable, table
-from phalanx.cli.workspace.home import record_provenance, waits_for
+from phalanx.cli.workspace.home import record_provenance
 from phalanx.cli.workspace.open_home import open_home
 from phalanx.ends import Cause
 from phalanx.errors import CallError, SpecError, SpecErrors
@@ -32,6 +32,7 @@ from phalanx.insight.run_usage import read_usage
 from phalanx.insight.sizing import MOST_TRIALS, Choice, Cost, Trial, combinations, label, value_text
 from phalanx.insight.sizing_report import SizingReport, speed_words
 from phalanx.insight.throughput import choose, measure
+from phalanx.insight.wait_reasons import waits_for
 from phalanx.plan.document import document as encoded
 from phalanx.plan.framework_checks import load
 from phalanx.scheduler.runner import TURN_S, SchedulerRunner
@@ -406,7 +407,7 @@ def _see_through(
         elif began is not None and now - began >= asked.seconds:
             folder.ask_to_stop(OVER)
         elif began is None and now - submitted > WAITS_S:
-            why = waits_for(store, run) or announced or f"{run.status}, waiting to start"
+            why = waits_for(store, [run]).get(run.id) or announced or f"{run.status}, waiting to start"
             if why != announced:
                 say(f"  {printable(why)}")
             announced = why

@@ -57,15 +57,17 @@ class ActionMethods(RunLookup):
         project: str = "default",
         priority: int = 0,
         timeout: str | float | None = None,
+        after: Sequence[str] = (),
         on: str | None = None,
         strict: bool = False,
         unchecked: bool = False,
         progress: Progress = silent,
     ) -> SubmittedRun:
         """Submit a run of a file, or of several, where later files override earlier ones. A file is a path, or a tuple
-        of name and text. `folder`: code to upload, except files matched by .polyaxonignore and .gitignore. `strict`
-        refuses a run that requests more than the machine has; `unchecked` submits even if the site profile predicts a
-        rejection. Raises SpecErrors with all errors of the file, CallError."""
+        of name and text. `folder`: code to upload, except files matched by .polyaxonignore and .gitignore. `after`:
+        runs to wait for, as `RUN`, `RUN:failed` or `RUN:done`. `strict` refuses a run that requests more than the
+        machine has; `unchecked` submits even if the site profile predicts a rejection. Raises SpecErrors with all
+        errors of the file, CallError."""
         texts = [_text_of(file) for file in ([files] if isinstance(files, str | Path) else files)]
         code = self.upload_code(folder, progress) if isinstance(folder, str | Path) else folder
         body = {
@@ -77,6 +79,7 @@ class ActionMethods(RunLookup):
             "project": project,
             "priority": priority,
             "timeout": timeout,
+            "after": list(after),
             "on": on,
             "code": None if code is None else code.id,
             "git": None if code is None else code.git,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from phalanx.naming import without_control_characters
+
 LONGEST_NAME = 500
 LONGEST_TEXT = 1 << 20  # characters
 DEEPEST = 20
@@ -18,7 +20,7 @@ def text(given: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def name(given: str) -> str:
-    return text(given, LONGEST_NAME)
+    return text(without_control_characters(given), LONGEST_NAME)
 
 
 def value(given: Any) -> Any:

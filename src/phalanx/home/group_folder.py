@@ -20,6 +20,7 @@ from phalanx.spool import Reader, Writer
 from phalanx.tracking.external_folder import derived_id, new_id
 
 Record = dict[str, Any]
+PACKED, ARRAY, SINGLE = "packed", "array", "single"  # how trials become jobs of Slurm
 
 
 def trial_id(group_id: str, number: int, repeat: int = 0) -> str:
@@ -34,10 +35,15 @@ def allocation_id(group_id: str) -> str:
 
 class GroupFolder(RunFolder):
     @property
-    def is_packed(self) -> bool:
-        """Whether its trials run in an allocation, whose job then writes the journal."""
+    def trials(self) -> str:
+        """How its trials become jobs: those of a packed group run in an allocation, whose job writes the journal."""
         settings = read_json(self.path / run_paths.GROUP)
-        return isinstance(settings, dict) and "packed" in settings
+        found = settings if isinstance(settings, dict) else {}
+        return next((way for way in (PACKED, ARRAY) if way in found), SINGLE)
+
+    @property
+    def is_packed(self) -> bool:
+        return self.trials == PACKED
 
     @property
     def journal_file(self) -> str:

@@ -6,6 +6,7 @@
 <home>/resumes/<id>   a request to resume a run that has ended
 <home>/arrivals/<id>  a run that another process created; to be adopted
 <home>/settling/<id>  a run that has ended, whose series and files are still to be processed
+<home>/arrays/<id>/   an array of an engine: which attempts of which runs its tasks are
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Home:
         self.resumes = path / "resumes"
         self.arrivals = path / "arrivals"
         self.settling = path / "settling"
+        self.arrays = path / "arrays"
         self.ballast = path / "ballast"
         marks = (self.stops, self.resumes, self.arrivals, self.settling)
         try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from phalanx import run_paths
 from phalanx.atomic_files import write_atomic
+from phalanx.naming import without_control_characters
 from phalanx.spool import Reader, Writer
 from phalanx.store import DONE, Run, StatusChange
 
@@ -115,7 +116,10 @@ def encode_run(run: Run) -> bytes:
 def decode_run(data: dict[str, Any]) -> Run:
     for name in ("created_at", "updated_at", "started_at", "finished_at"):
         data[name] = _time(data[name]) if data[name] is not None else None
-    return Run(**{**data, "tags": tuple(data["tags"])})
+    for name in ("project", "name", "user", "group"):  # the folder may come from another home, or an older Phalanx
+        if isinstance(data[name], str):
+            data[name] = without_control_characters(data[name])
+    return Run(**{**data, "tags": tuple(map(without_control_characters, data["tags"]))})
 
 
 def _decode_change(run_id: str, data: dict[str, Any]) -> StatusChange:

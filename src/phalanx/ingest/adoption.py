@@ -9,6 +9,7 @@ from phalanx import run_paths
 from phalanx.artifacts.outputs import index_outputs, read_manifest
 from phalanx.atomic_files import read_json
 from phalanx.ends import Cause, End
+from phalanx.home import dependencies
 from phalanx.home.attempts import ReplicaPhase, ReplicaState, read_ends
 from phalanx.home.home import Home
 from phalanx.home.run_folder import RunFolder
@@ -42,6 +43,15 @@ def add_to_store(store: Store, folder: RunFolder, run: Run) -> None:
         store.add(run)
         for change in folder.history():
             store.record(change)
+        open_dependencies(store, folder, run)
+
+
+def open_dependencies(store: Store, folder: RunFolder, run: Run) -> None:
+    """Let a run that has not started yet wait for the runs that its folder names."""
+    waits_for = () if run.is_done or run.attempt else dependencies.read_dependencies(folder)
+    if waits_for:
+        store.open_dependencies(run.id, [(other.run_id, other.condition) for other in waits_for])
+        store.put_fact(run.id, "waiting", {"why": dependencies.waiting_words(waits_for)})
 
 
 def index(home: Home, store: Store, run: Run) -> None:

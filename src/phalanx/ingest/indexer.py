@@ -19,6 +19,7 @@ from phalanx.errors import CallError, StoreError, SystemFault
 from phalanx.home.home import Home
 from phalanx.ingest.tensorboard import EventFileFollower
 from phalanx.ingest.wandb import WandbFollower
+from phalanx.naming import without_control_characters
 from phalanx.spool import JSON, Reader, Record
 from phalanx.store import Artifact, Run, Store
 from phalanx.store.series.attempts import planned_ranks, replica_order
@@ -215,12 +216,17 @@ class RunIndexer:
             self.store.update(self.run_id, tags=wanted, at=self._changed_at(event))
 
     def _take_labels(self, _: Path, event: Mapping[str, Any]) -> None:
-        labels = {name: None if text is None else str(text) for name, text in dict(event["values"]).items()}
+        labels = {
+            without_control_characters(name): None if text is None else str(text)
+            for name, text in dict(event["values"]).items()
+        }
         self.store.put_labels(self.run_id, labels)
 
     def _take_description(self, _: Path, event: Mapping[str, Any]) -> None:
         known = ("name", "description", "framework", "commit")
         fields: dict[str, Any] = {name: str(event[name]) for name in known if event.get(name) is not None}
+        if "name" in fields:
+            fields["name"] = without_control_characters(fields["name"])
         self.store.update(self.run_id, **fields, at=self._changed_at(event))
 
     def _changed_at(self, event: Mapping[str, Any]) -> datetime | None:
@@ -317,7 +323,7 @@ def _texts(values: Any) -> list[str]:
     """Raises TypeError for anything but a list."""
     if not isinstance(values, list):
         raise TypeError("not a list")
-    return [str(value) for value in values]
+    return [without_control_characters(str(value)) for value in values]
 
 
 def _event_files(folder: Path) -> list[Path]:

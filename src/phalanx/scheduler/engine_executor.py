@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -24,7 +24,8 @@ from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.run_tokens import run_token
 from phalanx.scheduler import submission_records
-from phalanx.scheduler.engine_view import EngineView
+from phalanx.scheduler.arrays import ArraySubmissions, AttemptJob
+from phalanx.scheduler.engine_view import Cancellations, EngineView
 from phalanx.scheduler.submission_records import JobFinder, SubmissionRecord
 from phalanx.scheduler.submissions import Result, StartRequest, Submissions
 from phalanx.store import Run
@@ -36,7 +37,6 @@ LOOK_S = 0.5  # how often the files of a remote run are read: they are on a shar
 WAITING_LOOK_S = 5.0
 SETTLES_S = 10.0  # for an agent's last writes to become visible here, after its job has ended
 FORGOTTEN_S = 60.0  # after so long, a job that its engine does not know counts as ended
-CANCEL_S = 10.0
 COMPLAINT = "phalanx: "  # prefix of the errors that a job's script prints
 STRAY_S = 60.0  # for a job to end after its run has
 
@@ -46,13 +46,14 @@ class EngineExecutor:
 
     is_here = False
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, arrays: Path | None = None) -> None:
         self.engine = engine
         self.view = EngineView(engine)
         self.finder = JobFinder(self.view)
         self.submissions = Submissions(self.view)
+        self.arrays = ArraySubmissions(self.view, self.submissions, arrays)
         self.handles: dict[tuple[str, int], str] = {}  # by attempt: they do not change, and reading files is slow
-        self.cancelled_at: dict[str, float] = {}
+        self.cancellations = Cancellations(self.view)
         self.strays_since: dict[str, float] = {}  # running jobs of finished runs: when they were first seen
         self.noticed: dict[tuple[str, int], float] = {}  # when a job was first seen to have started an attempt
         self.poll_at = float("-inf")
@@ -85,6 +86,7 @@ class EngineExecutor:
         live = {(folder.run_id, folder.attempt - earlier) for folder in runs.values() for earlier in (0, 1)}
         self.handles = {key: handle for key, handle in self.handles.items() if key in live}
         self.noticed = {key: at for key, at in self.noticed.items() if key[0] in self.handles.values()}
+        self.cancellations.keep(set(self.handles.values()))
         self.finder.keep(live)
         self.view.wanted = frozenset(handle for folder in runs.values() if (handle := self.handle(folder)) is not None)
         before = {handle: self.view.known.get(handle) for handle in self.view.wanted}
@@ -131,7 +133,16 @@ class EngineExecutor:
             seen = None  # job numbers are reused, after some years or a reset
         if seen is None and handle is not None and self.view.unseen_s(handle) > FORGOTTEN_S:
             return Observation(ENDED, f"{self.engine.name} no longer knows job {handle}")
-        return seen
+        return self._cancelled_task(attempt_folder, handle) if seen is None and handle is not None else seen
+
+    def _cancelled_task(self, attempt_folder: AttemptFolder, handle: str) -> Observation | None:
+        """Of a task of an array that is cancelled while it waits, nothing is left. Others stay known for minutes."""
+        if self.engine.array_of(handle) is None or handle not in self.view.unseen_since:
+            return None
+        is_certain = handle in self.cancellations.accepted or self.view.unseen_s(handle) > SETTLES_S
+        if not is_certain or submission_records.claimed_by(attempt_folder, self.engine.name) == handle:
+            return None
+        return Observation(ENDED, "its task was cancelled before it started", Cause.STOPPED)
 
     def waits_for(self, attempt_folder: AttemptFolder) -> str:
         """Why an attempt waits, or a part of it, in words; empty if all of it runs."""
@@ -140,6 +151,8 @@ class EngineExecutor:
         order = self.submissions.orders.get(attempt_folder.run_id)
         if order is not None and time.monotonic() - order.began > SLOW_S:
             return f"{self.engine.name} has not accepted the job yet"
+        if attempt_folder.run_id in self.arrays.members:
+            return "it is submitted in an array, with others of its group"
         searched = self.finder.reasons.get(attempt_folder.run_id)
         if searched is not None:
             return searched
@@ -161,8 +174,8 @@ class EngineExecutor:
     def is_resolved(self, attempt_folder: AttemptFolder, *, is_stopping: bool = False) -> bool:
         """A scheduler may have been killed before it wrote the handle: then the job is looked for. Raises OSError."""
         if is_stopping:
-            self.submissions.withdraw(attempt_folder.run_id)
-        if attempt_folder.run_id in self.submissions.orders:
+            self.arrays.withdraw(attempt_folder.run_id)
+        if self.arrays.is_submitting(attempt_folder.run_id):
             return False
         known = self.handle(attempt_folder)
         if known is not None:
@@ -193,7 +206,16 @@ class EngineExecutor:
         is_due = self.submissions.may_begin(attempt_folder.run_id)
         if is_due and self.is_resolved(attempt_folder) and self.handle(attempt_folder) is None:
             self.finder.forget(attempt_folder)
-            self.submissions.begin(request)
+            if not self.arrays.add(request):
+                self.submissions.begin(request)
+
+    def run_arrays(self, limits: Mapping[str, int], started: Mapping[str, Iterable[AttemptFolder]]) -> None:
+        """Submit the arrays that are due. `limits`: how many runs of a group may run at the same time. `started`: the
+        attempts of each of these groups."""
+        self.arrays.run_pass(limits, {group: self._jobs(folders) for group, folders in started.items()})
+
+    def _jobs(self, folders: Iterable[AttemptFolder]) -> list[AttemptJob]:
+        return [AttemptJob(one.run_id, one.attempt, self.handle(one)) for one in folders]
 
     def refusals(self) -> dict[str, Future[Result]]:
         """The submissions that are over without a job, by run: the engine rejected them, or they raised an OSError."""
@@ -304,8 +326,10 @@ class EngineExecutor:
         all_of_it: bool,
     ) -> None:
         handle = self.handle(attempt_folder)
-        if all_of_it or handle is None:
-            self._cancel(attempt_folder)
+        if handle is None:
+            return
+        if all_of_it:
+            self.cancellations.add(handle)
             return
         try:
             self.engine.signal(
@@ -318,21 +342,21 @@ class EngineExecutor:
             self.view.fail(fault)
         self.hurry()
 
-    def _cancel(self, attempt_folder: AttemptFolder) -> bool:
-        """Cancel the job of an attempt. False if the engine has not accepted it, or was asked a moment ago."""
-        handle = self.handle(attempt_folder)
-        if handle is None or time.monotonic() - self.cancelled_at.get(handle, float("-inf")) < CANCEL_S:
-            return False
-        self.cancelled_at[handle] = time.monotonic()
-        is_accepted = self.view.cancel([handle])
-        self.hurry(0.0 if self.view.state(handle) == WAITING else 0.2)  # a job that waits ends at once
-        return is_accepted
+    def cancel_jobs(self) -> None:
+        """Cancel the jobs that this pass has found to be cancelled, in one call."""
+        handles = self.cancellations.make()
+        if handles:  # a job that waits ends at once
+            self.hurry(0.0 if any(self.view.state(handle) == WAITING for handle in handles) else 0.2)
 
     def release(self, attempt_folder: AttemptFolder) -> bool:
         """Cancel the job of the last attempt of a run that waits for its next one: the engine may be about to restart
         the job. True if no job is left, or the engine has accepted it."""
         handle = self.handle(attempt_folder)
-        return handle is None or self.view.state(handle) == ENDED or self._cancel(attempt_folder)
+        if handle is None or self.view.state(handle) == ENDED:
+            return True
+        self.cancellations.add(handle)
+        self.cancel_jobs()
+        return handle in self.cancellations.accepted
 
     def sweep(self, run: Run) -> None:
         """Nothing to do: the engine ends the processes of a job."""

@@ -1,4 +1,5 @@
-"""What an engine has reported about its jobs. Engines are asked in threads: one may not respond for a minute."""
+"""What an engine has reported about its jobs, and which it is asked to cancel. Engines are asked in threads: one may
+not respond for a minute."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from typing import TypeVar
 from phalanx.backends.contract import ENDED, Engine, EngineUnavailable, Observation
 
 ANSWER_S = 0.3  # how long a pass waits for an answer; a later pass reads a later answer
+CANCEL_S = 10.0  # after so long, a job that goes on is cancelled again
 RETRY_S = 5.0  # after an engine did not respond
 Answer = TypeVar("Answer")
 
@@ -104,14 +106,50 @@ class EngineView:
 
     def cancel(self, handles: Collection[str]) -> bool:
         """End these jobs. False if the engine has not accepted it within ANSWER_S."""
+        return self._is_accepted(lambda: self.engine.cancel(handles))
+
+    def limit_array(self, array: str, at_once: int) -> bool:
+        """Limit how many tasks of an array run. False if the engine has not accepted it within ANSWER_S."""
+        return self._is_accepted(lambda: self.engine.limit_array(array, at_once))
+
+    def _is_accepted(self, change: Callable[[], None]) -> bool:
         try:
-            _in_background(lambda: self.engine.cancel(handles)).result(ANSWER_S)
+            _in_background(change).result(ANSWER_S)
         except TimeoutError:
             return False
         except EngineUnavailable as fault:
             self.fail(fault)
             return False
         return True
+
+
+class Cancellations:
+    """Those of a pass are made in one call."""
+
+    def __init__(self, view: EngineView) -> None:
+        self.view = view
+        self.accepted: set[str] = set()
+        self._due: list[str] = []  # in this pass
+        self._asked_at: dict[str, float] = {}
+
+    def add(self, handle: str) -> None:
+        """Cancel a job at the end of this pass, unless that was done a moment ago."""
+        now = time.monotonic()
+        if now - self._asked_at.get(handle, float("-inf")) >= CANCEL_S:
+            self._asked_at[handle] = now
+            self._due.append(handle)
+
+    def make(self) -> list[str]:
+        """Cancel the jobs of this pass, and return them."""
+        handles, self._due = self._due, []
+        if handles and self.view.cancel(handles):
+            self.accepted.update(handles)
+        return handles
+
+    def keep(self, handles: Collection[str]) -> None:
+        """Forget all other jobs."""
+        self.accepted.intersection_update(handles)
+        self._asked_at = {handle: at for handle, at in self._asked_at.items() if handle in handles}
 
 
 def _in_background(call: Callable[[], Answer]) -> Future[Answer]:

@@ -7,7 +7,7 @@ check that a silent agent is alive, and in how they end it.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from phalanx.backends.contract import (
@@ -84,6 +84,7 @@ class Executors:
 
     def __init__(self, home: Home) -> None:
         self.home = home.path
+        self.arrays = home.arrays
         self.here = LocalExecutor(home)
         self.known: list[tuple[str, Any, EngineExecutor]] = []  # by backend and target
         self.of_runs: dict[str, EngineExecutor] = {}
@@ -121,7 +122,7 @@ class Executors:
         engine = backend.engine(target, self.connections)
         if engine is None:
             return None
-        executor = EngineExecutor(engine)
+        executor = EngineExecutor(engine, self.arrays)
         self.known.append((run.backend, target, executor))
         return executor
 
@@ -137,3 +138,14 @@ class Executors:
         for executor in self.elsewhere:
             executor.poll(folders[executor], is_over)
         self.here.poll(folders[None], is_over)
+
+    def finish_pass(self, limits: Mapping[str, int], started: Sequence[Run]) -> None:
+        """Cancel the jobs that were stopped in this pass, and submit the arrays that are due. `limits`: how many runs
+        of a group with arrays may run at the same time."""
+        for executor in self.elsewhere:
+            executor.cancel_jobs()
+            runs: dict[str, list[AttemptFolder]] = {group: [] for group in limits}
+            for run in started if limits else ():
+                if run.group in runs and self.of(run) is executor:
+                    runs[run.group].append(AttemptFolder(self.home / "runs" / run.id, run.id, run.attempt, ()))
+            executor.run_arrays(limits, runs)

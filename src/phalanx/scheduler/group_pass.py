@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from phalanx.home.group_folder import GroupFolder, allocation_id
+from phalanx.home.group_folder import ARRAY, PACKED, GroupFolder, allocation_id
 from phalanx.scheduler.ledger import Ledger
+from phalanx.scheduler.unfinished import UNFINISHED_GROUPS
 from phalanx.store import Run
 
 if TYPE_CHECKING:
     from phalanx.scheduler.groups import ActiveGroup, RunningGroups
-
-GROUP = "group"  # the kind of its row, beside the rows of its runs
-UNFINISHED = f"kind:{GROUP}, status:created|resuming|warning|running"
-AT_WORK = f"kind:{GROUP}, status:created|resuming|running"  # not paused
 
 
 class GroupPass:
@@ -26,25 +23,35 @@ class GroupPass:
         self.inside = inside
         self.groups: RunningGroups | None = None
         self.found: list[Run] = []
-        self.packed: dict[str, bool] = {}  # by group
+        self.trials: dict[str, str] = {}  # by group: how its trials become jobs
 
     def look(self) -> None:
         """Read which groups there are. Called first in a pass."""
-        self.found = self.ledger.store.runs(UNFINISHED, sort="created_at", limit=None)
-        self.packed = {group.id: self._is_packed(group.id) for group in self.found}
+        self.found = self.ledger.store.runs(UNFINISHED_GROUPS, sort="created_at", limit=None)
+        self.trials = {group.id: self._trials(group.id) for group in self.found}
 
-    def _is_packed(self, group_id: str) -> bool:
-        known = self.packed.get(group_id)
-        if known is not None or group_id == self.inside:
-            return bool(known)
-        return GroupFolder(self.ledger.home.run(group_id).path).is_packed
+    def _trials(self, group_id: str) -> str:
+        known = self.trials.get(group_id)
+        if group_id == self.inside:
+            return ""  # its trials are processes
+        return GroupFolder(self.ledger.home.run(group_id).path).trials if known is None else known
 
     def is_packed(self, run: Run) -> bool:
         """Whether a run is a trial that a job looks after: this scheduler only reads it."""
-        return bool(run.group and self.packed.get(run.group)) and run.id != allocation_id(run.group or "")
+        return self.trials.get(run.group or "") == PACKED and run.id != allocation_id(run.group or "")
+
+    def makes_arrays(self, group_id: str | None) -> bool:
+        """Whether the trials of a group are tasks of arrays."""
+        return self.trials.get(group_id or "") == ARRAY
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """How many trials of each group with arrays may run at the same time."""
+        active = self.groups.active if self.groups is not None else {}
+        return {group_id: group.limit for group_id, group in active.items() if self.makes_arrays(group_id)}
 
     def _kind_of(self, group_id: str) -> type[ActiveGroup]:
-        if self.packed.get(group_id):
+        if self.trials.get(group_id) == PACKED:
             from phalanx.scheduler.packed.group import PackedGroup
 
             return PackedGroup
@@ -58,9 +65,11 @@ class GroupPass:
             from phalanx.scheduler.groups import RunningGroups
 
             self.groups = RunningGroups(self.ledger, self._kind_of)
+        blocked = self.ledger.store.blocked() if self.found else ()
         for group in self.found:
             assert self.groups is not None
-            guarded(self.groups.reconcile, group, None)
+            if group.id not in blocked or self.ledger.home.run(group.id).stop_reason() is not None:
+                guarded(self.groups.reconcile, group, None)
         return len(self.found)
 
     def close(self) -> None:

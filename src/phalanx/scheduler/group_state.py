@@ -62,15 +62,17 @@ class Best(NamedTuple):
 
 
 class GroupState:
-    """`concurrency`: of the file, until a record changes it. `repeats`: runs of each trial."""
+    """`concurrency`: of the file, until a record changes it. `repeats`: runs of each trial. `ahead`: how many runs are
+    made before they can run; 0 for none."""
 
     def __init__(
-        self, metric: Metric | None, concurrency: int, records: Iterable[Record] = (), repeats: int = 1
+        self, metric: Metric | None, concurrency: int, records: Iterable[Record] = (), repeats: int = 1, ahead: int = 0
     ) -> None:
         self.history = History()
         self.metric = metric
         self.concurrency = concurrency
         self.repeats = repeats
+        self.ahead = ahead
         self.seq = 0
         self.legs: dict[LegKey, Leg] = {}  # that are to run, or run
         self.ends: dict[int, dict[int, Any]] = {}  # by trial and repeat: those of its last rung
@@ -92,14 +94,24 @@ class GroupState:
         return self.history.running
 
     @property
+    def most_legs(self) -> int:
+        """How many legs there may be."""
+        return max(self.concurrency, self.ahead)
+
+    @property
     def free_slots(self) -> int:
-        """How many trials may start: the last of them need not have slots for all its repeats."""
-        return -(-max(0, self.concurrency - len(self.legs)) // self.repeats)
+        """How many trials may start: the last of them need not have slots for all its repeats. Trials ahead are made
+        many at a time."""
+        has_many = self.ahead and len(self.legs) > self.most_legs // 2
+        most = self.concurrency if has_many else self.most_legs
+        return -(-max(0, most - len(self.legs)) // self.repeats)
 
     def runs_of(self, group_id: str, number: int) -> list[str]:
         """The runs of a trial: its own, or the earlier one that it was taken from."""
-        if number in self.runs:
-            return [self.runs[number]]
+        return [self.runs[number]] if number in self.runs else self.own_runs(group_id, number)
+
+    def own_runs(self, group_id: str, number: int) -> list[str]:
+        """The runs that this group makes for a trial."""
         return [trial_id(group_id, number, repeat) for repeat in range(self.repeats)]
 
     def reusable(self, action: SearchAction) -> Mapping[str, Any] | None:

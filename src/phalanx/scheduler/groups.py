@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from phalanx import run_paths
 from phalanx.atomic_files import write_atomic
 from phalanx.ends import Cause
 from phalanx.errors import CallError, SpecErrors
-from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
+from phalanx.home.group_folder import GroupFolder, Record, SearchJournal, trial_id
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import adopt_all, index
 from phalanx.insight.trial_metric import interval_of, value_of
@@ -36,6 +36,7 @@ from phalanx.scheduler.ledger import Ledger
 from phalanx.scheduler.resumes import queue_next_attempt
 from phalanx.scheduler.search_budget import SearchBudget, used_by
 from phalanx.scheduler.search_process import SearchProcess
+from phalanx.scheduler.unfinished import UNFINISHED
 from phalanx.scheduler.warm_start import earlier_trials
 from phalanx.scheduler.watched_metrics import WatchedMetrics
 from phalanx.spec.groups import search_settings
@@ -44,7 +45,7 @@ from phalanx.store.statuses import Status
 from phalanx.stored_plan import read_plan
 from phalanx.submission.model import TrialPlace
 from phalanx.submission.trials import TrialFactory, planned_rung
-from phalanx.tune.history import FAILED, INVALID, REPORTED, STOPPED
+from phalanx.tune.history import FAILED, INVALID, REPORTED, STOPPED, History
 from phalanx.tune.model import (
     Added,
     Changed,
@@ -55,6 +56,7 @@ from phalanx.tune.model import (
     Reported,
     Rerun,
     SearchAction,
+    SearchSettings,
     Stopped,
     entry_as_json,
 )
@@ -64,6 +66,7 @@ from phalanx.tune.suggestions import SuggestionFault
 
 MEASURE_S = 0.5  # how often to read the metrics that early stopping watches
 AGAIN_S = 5.0  # pause after an error of a group
+MOST_STARTS = 60  # trials that are made in a pass
 MOST_RETRIES = 3  # of a trial at one rung whose node or agent was lost
 ALIKE = 3  # so many first trials that fail for the same cause pause the group
 USER = "its user"
@@ -121,9 +124,6 @@ class RunningGroups:
             self.ledger.finish(group, Status.FAILED, why)
 
 
-UNFINISHED = "status:created|resuming|warning|building|scheduled|starting|running|unknown"
-
-
 class ActiveGroup:
     """An unfinished group. Raises CallError and SpecErrors if its folder is damaged."""
 
@@ -137,16 +137,24 @@ class ActiveGroup:
         self.settings = search_settings(self.factory.search, group.id)
         self.budget = SearchBudget.of(self.factory.search.budget, group.created_at)
         self.journal = SearchJournal(self.folder.journal_file)
-        search = self.factory.search
-        self.state = GroupState(self.settings.metric, search.concurrency, self.journal.read(), search.repeats)
+        self.state = self._folded(self.journal.read())
         # the agents of packed trials end with their job
-        self.infrastructure = INFRASTRUCTURE | ({Cause.STOPPED} if self.factory.jobs is not None else set())
+        self.infrastructure = INFRASTRUCTURE | ({Cause.STOPPED} if self.factory.is_packed else set())
         self.started = {leg.key for leg in self.state.legs.values() if self._is_carried_out(leg)}
         self.search = SearchProcess(self.folder, self.settings)
         self.metrics = WatchedMetrics(self.home, self.store, self.settings)
         self.measure_at = 0.0
         self.shown: Mapping[str, Any] | None = None
         self.is_over = False
+
+    def _folded(self, records: Sequence[Record]) -> GroupState:
+        search, ahead = self.factory.search, self.factory.jobs.ahead if self.factory.jobs is not None else 0
+        return GroupState(self.settings.metric, search.concurrency, records, search.repeats, ahead)
+
+    @property
+    def limit(self) -> int:
+        """How many of its trials may run at the same time."""
+        return 0 if self.state.paused is not None else self.state.concurrency
 
     def close(self) -> None:
         self.journal.close()
@@ -188,6 +196,8 @@ class ActiveGroup:
         if stop is not None or (finish is not None and finish.outcome != "done"):
             self._stop_trials(stop or (finish.why if finish is not None else ""))
         else:
+            if finish is not None and self.state.ahead:
+                self._stop_waiting(finish.why)
             self._carry_out()
         self._show(group)
         for name, _ in requests:
@@ -224,14 +234,8 @@ class ActiveGroup:
         """Trials that failed, or that a user stopped, run again. A stop of the search has a cause."""
         for trial in self.state.history.trials:
             if trial.state == FAILED or (trial.state == STOPPED and not trial.cause):
-                after = self._lengths(trial.number)
+                after = _lengths(self.home, self.state.own_runs(self.id, trial.number))
                 yield event_record(Rerun(trial.number, "the group was resumed"), after=after)
-
-    def _lengths(self, number: int) -> int | list[int]:
-        """How many statuses the run of a trial has now; if there are several, each of them."""
-        runs = [trial_id(self.id, number, repeat) for repeat in range(self.state.repeats)]
-        found = [len(self.home.run(run_id).history()) for run_id in runs]
-        return found if len(found) > 1 else found[0]
 
     def _ended(self) -> Iterator[dict[str, Any]]:
         """The ends of trials."""
@@ -325,7 +329,7 @@ class ActiveGroup:
     def _decided(self, action: SearchAction, seen_up_to: int) -> Iterator[dict[str, Any]]:
         """The record of an action; with `reuse`, it may have the result of the same point of an earlier group."""
         if isinstance(action, Promote):
-            yield decision_record(action, seen_up_to, self._lengths(action.trial))
+            yield decision_record(action, seen_up_to, _lengths(self.home, self.state.own_runs(self.id, action.trial)))
             return
         earlier = self.state.reusable(action) if self.factory.search.reuse else None
         reused = {} if earlier is None else {"run": earlier["run"], "reused": earlier["value"]}
@@ -333,12 +337,13 @@ class ActiveGroup:
 
     def _carry_out(self) -> None:
         """Start the recorded attempts that are not started yet, and stop trials that are to be stopped."""
+        most = min(self.state.most_legs, len(self.started) + MOST_STARTS)  # a pass must not take long
         for leg in list(self.state.legs.values()):
             trial = self.state.history.trials[leg.trial]
             if trial.is_stopping:
                 self._stop_leg(leg, trial.cause)
             elif leg.key not in self.started and self.state.paused is None:
-                if len(self.started) >= self.state.concurrency:
+                if len(self.started) >= most:
                     continue
                 try:
                     if self._start(leg):
@@ -372,6 +377,14 @@ class ActiveGroup:
         for leg in list(self.state.legs.values()):
             self._stop_leg(leg, why)
 
+    def _stop_waiting(self, why: str) -> None:
+        """Stop the trials that were made ahead and do not run yet: the search is over."""
+        legs = {trial_id(self.id, *leg.key): leg for leg in self.state.legs.values()}
+        seen = {stamp.id: stamp.status for stamp in self.store.seen_of(legs)}
+        for run_id, leg in legs.items():
+            if leg.key not in self.started or seen.get(run_id) in _WAITING:
+                self._stop_leg(leg, why)
+
     def _stop_leg(self, leg: Leg, why: str) -> None:
         """Stop its run; one that was not started yet never is."""
         if leg.key in self.started:
@@ -398,7 +411,7 @@ class ActiveGroup:
             "algorithm": self.settings.algorithm,
             "metric": None if self.settings.metric is None else self.settings.metric._asdict(),
             "trials": {name: count for name, count in state.history.counts.items() if count},
-            "total": self._total(),
+            "total": _total(self.state.history, self.settings, self.factory.search.size),
             "concurrency": state.concurrency,
             "repeats": state.repeats,
             "paused": state.paused,
@@ -418,18 +431,6 @@ class ActiveGroup:
             self.store.put_fact(self.id, "search", shown)
             self.shown = shown
 
-    def _total(self) -> int | None:
-        """How many trials there will be, with those that users added; None if that is not known."""
-        history, options = self.state.history, self.settings.options
-        n = self.factory.search.size if history.n is None else history.n
-        if n is None and self.settings.algorithm == "hyperband":
-            n = hyperband_trials(options["max_iter"], options["eta"])
-        points = size(self.settings.dimensions)
-        if n is not None and points is not None:
-            n = min(n, points)  # no point is tried twice
-        added = len(history.trials) - sum(history.own.values()) + len(history.open_points)
-        return None if n is None else n + added
-
     def _conclude(self, group: Run, stop: str | None) -> None:
         group = self.store.find(group.id)
         finish = self.state.history.finish
@@ -446,6 +447,25 @@ class ActiveGroup:
 
 
 _DONE = frozenset(["succeeded", "failed", "stopped", "skipped", "upstream_failed"])
+_WAITING = frozenset(["created", "resuming", "warning", "scheduled"])
+
+
+def _total(history: History, settings: SearchSettings, n: int | None) -> int | None:
+    """How many trials there will be, with those that users added; None if that is not known. `n`: by the file."""
+    n = n if history.n is None else history.n
+    if n is None and settings.algorithm == "hyperband":
+        n = hyperband_trials(settings.options["max_iter"], settings.options["eta"])
+    points = size(settings.dimensions)
+    if n is not None and points is not None:
+        n = min(n, points)  # no point is tried twice
+    added = len(history.trials) - sum(history.own.values()) + len(history.open_points)
+    return None if n is None else n + added
+
+
+def _lengths(home: Home, runs: Sequence[str]) -> int | list[int]:
+    """How many statuses the run of a trial has now; if there are several, each of them."""
+    found = [len(home.run(run_id).history()) for run_id in runs]
+    return found if len(found) > 1 else found[0]
 
 
 def _row(home: Home, store: Store, run_id: str) -> Run:

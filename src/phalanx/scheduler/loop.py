@@ -23,34 +23,26 @@ from phalanx.backends.local import runner
 from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
 from phalanx.ends import Cause
 from phalanx.errors import CallError, SystemFault
-from phalanx.home import attempts
+from phalanx.home import array_folder, attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
-from phalanx.scheduler import active_runs, retry
+from phalanx.scheduler import active_runs, dependencies, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executors
-from phalanx.scheduler.group_pass import AT_WORK, GROUP, GroupPass
+from phalanx.scheduler.group_pass import GroupPass
 from phalanx.scheduler.ledger import Clock, Ledger, RunUnreadable
 from phalanx.scheduler.retry import Action
 from phalanx.scheduler.submissions import StartRequest
+from phalanx.scheduler.unfinished import GROUP, IS_RUN, QUEUED, STARTED, UNFINISHED
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
-QUEUED = "status:created|resuming|warning"
-STARTED = "status:building|scheduled|starting|running|unknown"
-IS_RUN = f"kind:~{GROUP}"  # a group is a row of its own beside its runs
-UNFINISHED = f"{QUEUED}|{STARTED.partition(':')[2]}"
 Answer = TypeVar("Answer")
-
-
-def has_work(store: Store) -> bool:
-    """Whether a scheduler has anything to wait for: not runs that are only tracked, nor groups that are paused."""
-    return bool(store.count(f"{UNFINISHED}, {IS_RUN}, backend:~{OUTSIDE}") or store.count(AT_WORK))
 
 
 class Scheduler(Ledger):
@@ -67,6 +59,7 @@ class Scheduler(Ledger):
         self.groups = GroupPass(self)
         home.reserve_disk()
         home.tidy()
+        array_folder.tidy(home.arrays, self.is_over)
 
     def close(self) -> None:
         """Close all connections and threads of its engines."""
@@ -89,10 +82,12 @@ class Scheduler(Ledger):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
+        dependencies.settle_all(self, self._guarded, self._up_to_date)
         groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs
         queues = (self.is_local, self.is_elsewhere)
         waiting, elsewhere = (self.store.count(f"{QUEUED}, {IS_RUN}, {where}") for where in queues)
-        unfinished = len(self.started) + waiting + elsewhere + groups
+        blocked = self.store.count(f"{UNFINISHED}, {IS_RUN}, blocked:true")
+        unfinished = len(self.started) + waiting + elsewhere + groups + blocked
         for run in _head(self.store, self.is_local, waiting, PAGE):
             taken = self._guarded(lambda run: self._place(run, used), run, None)  # noqa: B023 - called at once
             if taken is None:
@@ -103,6 +98,7 @@ class Scheduler(Ledger):
         for run in filterfalse(self.groups.is_packed, queued):
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
+        self.executors.finish_pass(self.groups.limits, [run for run in self.started if run.id in self.watched])
         self._apply_refusals()
         return unfinished
 
@@ -205,7 +201,8 @@ class Scheduler(Ledger):
             if isinstance(executor, EngineExecutor):
                 given = self.home.environment(run.id)
                 given |= executor.token_for(self.home.path, run)
-                executor.order(StartRequest(attempt_folder, working, given))
+                is_in_array = run.group is None or self.groups.makes_arrays(run.group)
+                executor.order(StartRequest(attempt_folder, working, given, run.group, not is_in_array))
             else:
                 self._start_here(run, attempt_folder, working)
         except ForkServerLost as fault:

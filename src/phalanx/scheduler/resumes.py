@@ -10,6 +10,7 @@ from pathlib import Path
 from phalanx import run_paths
 from phalanx.errors import CallError
 from phalanx.home.home import Home
+from phalanx.ingest.adoption import open_dependencies
 from phalanx.store import Run, StatusChange, Store
 from phalanx.store.statuses import Status
 
@@ -40,4 +41,6 @@ def queue_next_attempt(home: Home, store: Store, run: Run, reason: str) -> None:
     number = len(folder.history()) + 1
     change = StatusChange(run.id, number, run.attempt, Status.RESUMING, reason[:400], datetime.now(UTC))
     folder.append(change)
-    store.record(change)
+    with store.transaction():
+        store.record(change)
+        open_dependencies(store, folder, run._replace(status=change.status))

@@ -7,12 +7,16 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from phalanx.errors import SystemFault, is_transient
 from phalanx.home.home import Home
 from phalanx.home.lease import Lease
-from phalanx.scheduler.loop import Scheduler, has_work
+from phalanx.scheduler.unfinished import has_work
 from phalanx.store import Store
+
+if TYPE_CHECKING:
+    from phalanx.scheduler.loop import Scheduler
 
 TURN_S = 0.05
 ELSEWHERE_S = 0.25  # the same while all started runs are remote
@@ -35,6 +39,8 @@ class SchedulerRunner:
         if not self.lease.take():
             return None
         if self.scheduler is None:
+            from phalanx.scheduler.loop import Scheduler  # slow, and most commands find nothing to schedule
+
             self.scheduler = Scheduler(self.home, self.store)
         began = time.thread_time()
         left = self.scheduler.run_pass()

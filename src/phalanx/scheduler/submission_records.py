@@ -31,8 +31,8 @@ class SubmissionRecord:
     handle: str | None = None
 
     @classmethod
-    def now(cls) -> SubmissionRecord:
-        return cls(SubmissionStart(time.time(), boot_id()))
+    def now(cls, array: str = "") -> SubmissionRecord:
+        return cls(SubmissionStart(time.time(), boot_id(), array))
 
     @classmethod
     def read(cls, attempt_folder: AttemptFolder) -> SubmissionRecord | None:
@@ -42,8 +42,8 @@ class SubmissionRecord:
         if not isinstance(found, dict):
             return None
         handle = found.get("handle")
-        start = SubmissionStart(float(found.get("at") or _written_at(path)), str(found.get("boot") or ""))
-        return cls(start, str(handle) if handle else None)
+        at, boot, array = float(found.get("at") or _written_at(path)), found.get("boot"), found.get("array")
+        return cls(SubmissionStart(at, str(boot or ""), str(array or "")), str(handle) if handle else None)
 
     def write(self, attempt_folder: AttemptFolder) -> None:
         """Raises OSError. Not synced: if a power failure loses it, the job is found in the engine."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from phalanx.backends.contract import EngineUnavailable, JobRejected
+from phalanx.backends.contract import EngineUnavailable, JobRejected, TooManyTasks
 from phalanx.ends import Cause, read_end
 from phalanx.home import attempts
+from phalanx.home.array_folder import ArrayTask
 from phalanx.home.attempts import AttemptFolder
 from phalanx.scheduler import submission_records
 from phalanx.scheduler.engine_view import EngineView
@@ -20,6 +21,7 @@ from phalanx.scheduler.submission_records import SubmissionRecord
 
 AT_ONCE = 8  # submissions in progress
 ENOUGH = 2 * AT_ONCE  # submissions that keep the threads busy until the next pass
+MOST_TASKS = 1000  # of one array
 MOST_ORDERS = 60  # submissions in progress, or about to begin
 COLLECT_S = 0.25  # how long a pass waits for submissions
 RETRY_S = 5.0
@@ -32,6 +34,8 @@ class StartRequest(NamedTuple):
     attempt_folder: AttemptFolder
     working: Path
     environment: Mapping[str, str]
+    group: str | None = None  # whose trials are tasks of arrays
+    is_single: bool = False  # never a task of an array
 
 
 class Order(NamedTuple):
@@ -48,6 +52,7 @@ class Submissions:
         self.view = view
         self.orders: dict[str, Order] = {}  # by run
         self._threads: ThreadPoolExecutor | None = None
+        self.most_tasks = MOST_TASKS  # of an array, as far as the engine has accepted them
         self._retry_at: dict[str, float] = {}
         self._next_at = float("-inf")
 
@@ -61,10 +66,33 @@ class Submissions:
         return time.monotonic() >= max(self._retry_at.get(run_id, 0.0), self._next_at)
 
     def begin(self, request: StartRequest) -> None:
-        now = time.monotonic()
-        self._next_at = now + self.view.engine.submit_interval_s
+        result = self._begun().submit(self._submit, request)
+        self.orders[request.attempt_folder.run_id] = Order(result, time.monotonic())
+
+    def begin_array(self, folder: Path, requests: Sequence[StartRequest], at_once: int | None) -> Future[list[Result]]:
+        """Submit attempts as the tasks of one array, which gets this folder. It is not withdrawn for one of them."""
+        results: list[Future[Result]] = [Future() for _ in requests]
+        for request, result in zip(requests, results, strict=True):
+            result.set_running_or_notify_cancel()
+            self.orders[request.attempt_folder.run_id] = Order(result, time.monotonic())
+
+        def submit() -> list[Result]:
+            try:
+                found = self._submit_array(folder, requests, at_once)
+            except BaseException as fault:
+                for result in results:
+                    result.set_exception(fault)
+                raise
+            for result, one in zip(results, found, strict=True):
+                result.set_result(one)
+            return found
+
+        return self._begun().submit(submit)
+
+    def _begun(self) -> ThreadPoolExecutor:
+        self._next_at = time.monotonic() + self.view.engine.submit_interval_s
         self._threads = self._threads or ThreadPoolExecutor(max_workers=AT_ONCE)
-        self.orders[request.attempt_folder.run_id] = Order(self._threads.submit(self._submit, request), now)
+        return self._threads
 
     def withdraw(self, run_id: str) -> None:
         """Withdraw a submission that has not begun."""
@@ -93,6 +121,37 @@ class Submissions:
 
     def _running(self) -> list[Future[Result]]:
         return [order.result for order in self.orders.values() if not order.result.done()]
+
+    def _submit_array(self, folder: Path, requests: Sequence[StartRequest], at_once: int | None) -> list[Result]:
+        """The same for the tasks of an array: all are recorded before it is submitted."""
+        record = SubmissionRecord.now(str(folder))
+        for request in requests:
+            record.write(request.attempt_folder)
+        tasks = [
+            ArrayTask(one.run_folder, one.attempt, first_of(one), request.working)
+            for request in requests
+            for one in [request.attempt_folder]
+        ]
+        try:
+            handles = self.view.engine.submit_array(folder, tasks, at_once, requests[0].environment)
+        except JobRejected as fault:
+            for request in requests:
+                submission_records.remove(request.attempt_folder)
+            return [fault] * len(requests)
+        except TooManyTasks as fault:
+            self.most_tasks = max(1, len(requests) // 2)
+            if len(requests) == 1:
+                self.view.fail(fault)
+            return [None] * len(requests)
+        except EngineUnavailable as fault:
+            self.view.fail(fault)
+            return [None] * len(requests)
+        if len(requests) == self.most_tasks:
+            self.most_tasks = min(MOST_TASKS, 2 * self.most_tasks)
+        with suppress(OSError):
+            for request, handle in zip(requests, handles, strict=True):
+                replace(record, handle=handle).write(request.attempt_folder)
+        return [*handles]
 
     def _submit(self, request: StartRequest) -> Result:
         """Called in a thread. Its record is written before and after, so that the job is found if this process is

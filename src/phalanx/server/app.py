@@ -14,7 +14,9 @@ from phalanx import __version__
 from phalanx.errors import CallError, StoreError, SystemFault, is_transient
 from phalanx.server import api_document, static_page
 from phalanx.server.auth.credentials import claim_of
+from phalanx.server.auth.proxy_header import ProxyHeaderMiddleware
 from phalanx.server.auth.rate_limits import RateLimits, Traffic
+from phalanx.server.auth.sign_on import SignOnSettings
 from phalanx.server.context import Context
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError, refusal_answer
@@ -33,6 +35,7 @@ from phalanx.server.routes import (
     live,
     logs,
     models,
+    own_tokens,
     pods,
     previews,
     queue,
@@ -50,29 +53,32 @@ from phalanx.server.routes import (
     usage,
     views,
 )
+from phalanx.server.routes import sign_on as sign_on_routes
 from phalanx.server.saved_views import SavedViews
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, reports, previews, files, pods, logs, models, mlflow, session, metrics),
-    static_page,
+    *(runs, series, charts, compare, reports, previews, files, pods, logs, models, mlflow),
+    *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 
 
-def make_app(
+def make_app(  # noqa: PLR0913 - the parts of a server
     context: Context,
     allowed_hosts: Iterable[str] = (),
     counting: RequestStats | None = None,
     limits: RateLimits | None = None,
     *,
     only_admins_start: bool = False,
+    sign_on: SignOnSettings | None = None,
 ) -> FastAPI:
     """`allowed_hosts`: host names that the server answers to, besides those of this machine. `only_admins_start`:
-    editors may track runs, but not start any here."""
+    editors may track runs, but not start any here. Raises CallError when the sign-on cannot be used."""
     counting = counting or RequestStats()
     traffic = Traffic(limits or RateLimits())
     context.credentials.limit(traffic.limits)
+    context.credentials.sign_on = sign_on
     app = FastAPI(
         title="Phalanx",
         version=__version__,
@@ -84,6 +90,7 @@ def make_app(
     )
     app.state.context = context
     app.state.traffic = traffic
+    app.state.sign_on = sign_on_routes.SignOn(sign_on, traffic.limits) if sign_on is not None else None
     app.state.document = None
     app.state.page = static_page.StaticPage()
     app.state.live = broker.EventBroker(context)
@@ -110,6 +117,8 @@ def make_app(
         changed=context.recent.forget,
     )
     app.add_middleware(RequestStatsMiddleware, counting=counting)  # the last one added is the outermost
+    if sign_on is not None and sign_on.proxy is not None:
+        app.add_middleware(ProxyHeaderMiddleware, settings=sign_on.proxy)
     return app
 
 

@@ -21,7 +21,8 @@ from phalanx.server.mlflow.experiment_table import ExperimentTable
 from phalanx.server.run_writers import RunWriters
 from phalanx.server.shared_documents import SharedDocuments
 from phalanx.server.write_gate import WriteGate
-from phalanx.store import DONE, Run, Store
+from phalanx.store import DONE, Run, Store, quoted
+from phalanx.store.run_choice import MOST_LISTED, NO_NAME, choose_run
 
 
 class Context:
@@ -65,6 +66,22 @@ class Context:
             if run.id == run_id:
                 return run
         raise run_not_found(run_id)
+
+    def find_named(self, text: str, caller: Identity) -> Run:
+        """The run that a caller means with an id, a name, or the first characters of an id, of those that the caller
+        may see. Raises CallError."""
+        if not text:
+            raise CallError(NO_NAME)
+
+        def listed(query: str, most: int) -> list[Run]:
+            return self.store.runs(query, limit=most, project=visible_projects(caller))
+
+        exact = listed(f"id:{quoted(text)}", 1)
+        if exact:
+            return exact[0]
+        begun = f"id:{text}%" if text.isalnum() else "id:-"
+        named = f"name:{quoted(text)}"
+        return choose_run(text, "", lambda: listed(named, 1), lambda: listed(begun, MOST_LISTED))
 
     def is_done(self, run_id: str) -> bool:
         """Whether the run with exactly this id has ended. Raises RequestError when it does not exist."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import uvicorn
     from starlette.types import ASGIApp
 
+    from phalanx.server.auth.sign_on import SignOnSettings
     from phalanx.server.ops.request_stats import RequestStats
 
 KEEP_ALIVE_S = 75  # longer than clients wait before they reuse a connection
@@ -67,6 +68,7 @@ class ServerOptions(NamedTuple):
     log_format: str = "text"
     rate: float = RateLimits().rate  # requests per second for each identity and each address; 0 means no limit
     only_admins_start: bool = False
+    sign_on: SignOnSettings | None = None
 
 
 def serve(  # noqa: PLR0913 - the parts of a server
@@ -96,7 +98,14 @@ def serve(  # noqa: PLR0913 - the parts of a server
             context.run_writers = RunWriters(home, turns, server=number)
         limits = RateLimits(rate=options.rate, burst=2 * options.rate)
         names = [*options.allowed_hosts, host]
-        app = make_app(context, names, counting, limits, only_admins_start=options.only_admins_start)
+        app = make_app(
+            context,
+            names,
+            counting,
+            limits,
+            only_admins_start=options.only_admins_start,
+            sign_on=options.sign_on,
+        )
         server = _server(app, options, counting)
         started = ServerStarted(url_of(host, listening), token_file, not is_loopback(listening))
         for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -125,13 +134,14 @@ async def _answer(server: uvicorn.Server, listening: socket.socket) -> None:
 def _server(app: ASGIApp, options: ServerOptions, counting: RequestStats) -> uvicorn.Server:
     import uvicorn
 
+    from phalanx.server.auth.proxy_header import with_peer
     from phalanx.server.http.body_pace import TimedProtocol
 
     for name in ("uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).propagate = False
     logging.getLogger("uvicorn.error").handlers = [UvicornLogHandler(counting.log)]
     config = uvicorn.Config(
-        app,
+        with_peer(app, options.proxies) if options.proxies is not None else app,
         http=TimedProtocol,
         log_config=None,
         log_level="error",
@@ -139,8 +149,7 @@ def _server(app: ASGIApp, options: ServerOptions, counting: RequestStats) -> uvi
         server_header=False,
         lifespan="off",
         ws="none",
-        proxy_headers=options.proxies is not None,
-        forwarded_allow_ips=options.proxies or "",
+        proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=GRACE_S,
     )

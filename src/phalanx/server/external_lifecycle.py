@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from phalanx.ingest.adoption import add_to_store
 from phalanx.server.context import Context
 from phalanx.server.http.responses import RequestError
 from phalanx.store import Run
+from phalanx.submission.checks import check_name
 from phalanx.tracking import external_folder
 from phalanx.tracking.external_folder import BACKEND, REPLICA
 
@@ -30,6 +31,7 @@ def create(
 ) -> Run:
     """Create an external, active run and its row. `more`: its id, its maximum silence, and the session of its client.
     Raises CallError."""
+    check_names(about, labels)
     run_id = more.get("run_id") or external_folder.new_id()
     watcher = _watcher(more["patience_s"], more.get("session"))
     # A replica without a command has no process to wait for: this one names its source instead.
@@ -49,6 +51,15 @@ def create(
     if labels:
         here.store.put_labels(run.id, labels)
     return run
+
+
+def check_names(about: external_folder.Description, labels: Iterable[str] = ()) -> None:
+    """Raises CallError."""
+    for field in ("name", "user", "group"):
+        check_name(field, getattr(about, field) or "")
+    for field, names in {"tags": about.tags, "params": about.params, "labels": labels}.items():
+        for name in names:
+            check_name(field, name)
 
 
 def _watcher(patience_s: float, session: str | None = None) -> dict[str, Any]:

@@ -68,7 +68,8 @@ class GuardMiddleware:
         self.traffic.count([scope["state"]["key"]])
         # A visitor who follows a link from another site gets the page anonymously: the page then makes its own
         # requests.
-        claim = AuthResult() if is_visit else await self.credentials.claim(headers, scope["method"], address)
+        proxied = scope["state"].get("proxied_user")
+        claim = AuthResult() if is_visit else await self.credentials.claim(headers, scope["method"], address, proxied)
         scope["state"]["claim"] = claim
         if claim.identity is not None:
             scope["state"]["key"] = f"{claim.identity.kind} {claim.identity.name}"

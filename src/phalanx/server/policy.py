@@ -52,6 +52,12 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("POST", f"{V1}/session"): Rule.OPEN,
     ("GET", f"{V1}/session"): Rule.ANY_TOKEN,
     ("DELETE", f"{V1}/session"): Rule.OPEN,
+    ("GET", f"{V1}/sign-on"): Rule.OPEN,
+    ("GET", f"{V1}/sign-on/start"): Rule.OPEN,
+    ("GET", f"{V1}/sign-on/callback"): Rule.OPEN,
+    ("GET", f"{V1}/session/tokens"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/session/tokens"): Rule.SIGNED_IN,
+    ("DELETE", f"{V1}/session/tokens/{{name}}"): Rule.SIGNED_IN,
     ("GET", f"{V1}/audit"): Rule.ADMIN,
     # runs
     ("GET", f"{V1}/runs"): Rule.SIGNED_IN,

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from phalanx.insight.wait_reasons import waits_for
 from phalanx.spec import Kind
 from phalanx.store import Artifact, Run, Store, Summary
 from phalanx.store.rows import run_row
-
-
-def waits_for(store: Store, runs: Iterable[Run]) -> dict[str, str]:
-    """What runs wait for in a cluster's queue, in words; only for runs that wait."""
-    wanted = [run.id for run in runs if run.status in ("scheduled", "starting", "running")]
-    facts = store.facts_of(wanted, "waiting") if wanted else {}
-    return {run_id: str(fact["why"]) for run_id, fact in facts.items() if isinstance(fact, dict) and fact.get("why")}
 
 
 def waiting_rows(store: Store, runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -195,7 +195,7 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
     )
 
 
-_COPIED = ("name", "description", "tags", "logging", "framework", "backend", "models", "environment", "build")
+_COPIED = ("name", "description", "tags", "after", "logging", "framework", "backend", "models", "environment", "build")
 
 
 def _kind(root: Node, findings: Diagnostics) -> Kind:

@@ -313,6 +313,7 @@ class Spec:
     name: str | None = None
     description: str | None = None
     tags: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
     logging: Logging = field(default_factory=Logging)
     framework: str | None = None
     backend: str | None = None

@@ -418,6 +418,12 @@ _VARIABLES = {
     ),
 }
 _MODELS = {"models": Field(ListOf(MODEL), "Outputs that become versions of models when the run has succeeded.")}
+_AFTER = {
+    "after": Field(
+        ListOf(TextShape(numbers=True), lone=True, unique=True),
+        "Runs to wait for: `RUN`, or `RUN:failed`, `RUN:done` for another end than success.",
+    )
+}
 _PARAMS = {"params": Field(MapOf(), "Values for templates and for POLYAXON_PARAMS.")}
 _RUN_BACKEND = {"backend": Field(TextShape(), f"Where to run: {', '.join(RUN_BACKENDS)}. `native`: as configured.")}
 _FRAMEWORK = {"framework": Field(TextShape(), "The training framework. It decides how replicas find each other.")}
@@ -435,13 +441,13 @@ def _sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> dict[str, Fi
     if kind in DISTRIBUTED_KINDS:
         tuning = {"hptuning": Field(HPTUNING, "the matrix and the search algorithm", required=True)}
         return {
-            **_HEADER, **_FRAMEWORK, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
+            **_HEADER, **_AFTER, **_FRAMEWORK, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
             **(tuning if kind is Kind.GROUP else {}),
             **_environment_field(kind, backends), **_BUILD, **_RUN,
         }  # fmt: skip
     if kind is Kind.JOB:
         return {
-            **_HEADER, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
+            **_HEADER, **_AFTER, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
             **_environment_field(kind, backends), **_BUILD, **_RUN,
         }  # fmt: skip
     if kind is Kind.BUILD:

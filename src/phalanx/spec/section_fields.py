@@ -245,7 +245,7 @@ BUDGET = RecordShape(
 
 def _fits_packed(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     for name in ("nodes", "time"):
-        if name in values and values.get("trials") == "single":
+        if name in values and values.get("trials") in ("single", "array"):
             findings.error(node.get(name) or node, f"`{name}` is that of the job of packed runs", f"remove `{name}`")
     if values.get("time", SHORTEST_ALLOCATION_S) < SHORTEST_ALLOCATION_S:
         hint = f"at least {SHORTEST_ALLOCATION_S:g} s"
@@ -256,9 +256,10 @@ TRIALS_ON_SLURM = RecordShape(
     "slurm",
     {
         "trials": Field(
-            TextShape(choices=("single", "packed")),
-            "`single`: each run is a job. `packed`: one job whose nodes run one after another, with the search in it. "
-            "Default: chosen by the length of a run and the limits of the site.",
+            TextShape(choices=("single", "array", "packed")),
+            "`single`: each run is a job. `array`: the runs are tasks of job arrays. `packed`: one job whose nodes run "
+            "one after another, with the search in it. Default: chosen by the length of a run and the limits of the "
+            "site.",
         ),
         "nodes": Field(Number(low=1, high=4096, whole=True), "Nodes of the job of packed runs."),
         "time": Field(

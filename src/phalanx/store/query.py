@@ -6,6 +6,7 @@ Double quotes make their content literal, with `""` for one quote. `metric.NAME`
 `min.NAME` and `max.NAME` its smallest and largest finite ones, and `best.NAME` one of these, by the name of the metric.
 Times are UTC and cover the whole unit: `2026-01-01` the day, `2026-01-01 10:30` the minute. A duration (`90s`, `30m`,
 `1h`, `7d`, `2w`, or `-1h`) is the moment that long ago: `>1h` is within the last hour, `<7d` is more than a week ago.
+`blocked:true` are the runs that wait for other runs.
 
 Reads runs, replicas, tags, stars, labels, params and summaries. SQL is built only from constants of this file; user
 input is passed as parameters.
@@ -50,11 +51,12 @@ _KINDS = {  # of the other fields
     "nodes": "number",
     "archived": "archived",
     "starred": "starred",
+    "blocked": "blocked",
 }
 NAMED_FIELDS = ("params.NAME", "metric.NAME", "min.NAME", "max.NAME", "best.NAME")
 FIELDS = (*TEXTS, *_KINDS, *TIMES, *NUMBERS, *RESOURCES, *NAMED_FIELDS)
 ALWAYS_SET = ("id", "status", "project", "kind", "backend", "user", "created_at", "updated_at", *NUMBERS)
-UNSORTED = ("tags", "parent", "host", "starred")
+UNSORTED = ("tags", "parent", "host", "starred", "blocked")
 
 LONGEST = 10_000
 MOST_PARTS = 200  # SQLite rejects deeply nested conditions
@@ -322,6 +324,11 @@ def _starred(_: str, piece: _Piece, reader: _Reader) -> Clause:
     return Clause(f'runs.key {way} (SELECT run_key FROM stars WHERE "user" = ?)', (reader.user,))
 
 
+def _blocked(_: str, piece: _Piece, __: _Reader) -> Clause:
+    way = "IN" if _truth(piece) else "NOT IN"
+    return Clause(f"runs.key {way} (SELECT run_key FROM dependencies)")
+
+
 def _truth(piece: _Piece) -> bool:
     found = _TRUTH.get(_compared(piece)[1].text.casefold())
     if found is None:
@@ -438,5 +445,6 @@ _CONDITIONS: dict[str, Callable[[str, _Piece, _Reader], Clause]] = {
     "host": _host,
     "archived": _archived,
     "starred": _starred,
+    "blocked": _blocked,
     "param": _param,
 }

@@ -11,13 +11,20 @@ from collections.abc import Sequence
 from phalanx.errors import StoreError
 from phalanx.store.database import Database
 from phalanx.store.migrations.revision import Revision
-from phalanx.store.migrations.versions import r0001_initial, r0002_tracking, r0003_processes, r0004_marks
+from phalanx.store.migrations.versions import (
+    r0001_initial,
+    r0002_tracking,
+    r0003_processes,
+    r0004_marks,
+    r0005_dependencies,
+)
 
 REVISIONS = (  # oldest first
     r0001_initial.REVISION,
     r0002_tracking.REVISION,
     r0003_processes.REVISION,
     r0004_marks.REVISION,
+    r0005_dependencies.REVISION,
 )
 REVISION = REVISIONS[-1].number
 

@@ -1,6 +1,7 @@
 """The store: runs and their states. Owns the tables `runs`, `statuses`, `replicas` and `tags`.
 
-`tracked_values`, `run_lists` and `stars` are parts of it; `query` and `conditions` build the SQL that selects runs.
+`tracked_values`, `run_lists`, `stars` and `dependencies` are parts of it; `query` and `conditions` build the SQL that
+selects runs.
 
 It must also run on the SQLite of RHEL 8 (3.26): no RETURNING, no NULLS LAST, at most 999 parameters.
 """
@@ -24,6 +25,7 @@ from phalanx.errors import CallError, StoreError, may_recover
 from phalanx.store import filesystems, schema
 from phalanx.store.conditions import Comparison, Ordering, selection
 from phalanx.store.database import Database, PostgresDatabase, SqliteDatabase
+from phalanx.store.dependencies import DependencyQueries
 from phalanx.store.records import DONE, STARTED, MetricRange, ReplicaRecord, Run, StatusChange, microseconds, utc
 from phalanx.store.run_choice import MOST_LISTED, NO_NAME, choose_run
 from phalanx.store.run_lists import RunListQueries, of_projects
@@ -42,7 +44,8 @@ _REPLICA_FIELDS = ReplicaRecord._fields[1:]
 _KEY = "(SELECT key FROM runs WHERE id = ?)"
 TABLES = (
     *("model_events", "aliases", "versions", "models"),
-    *("stars", "artifacts", "facts", "labels", "summaries", "params", "tags", "replicas", "statuses", "runs"),
+    *("dependencies", "stars", "artifacts", "facts", "labels", "summaries", "params", "tags", "replicas", "statuses"),
+    "runs",
 )
 _IS_DONE = f"status IN ({', '.join(map(repr, DONE))})"
 _IS_ACTIVE = _IS_DONE.replace(" IN ", " NOT IN ")  # exactly the condition of the index `runs_active`
@@ -78,7 +81,7 @@ def _read(fields: Sequence[str], row: Sequence[Any]) -> Iterator[Any]:
             yield json.loads(value) if field == "peak" else value
 
 
-class Store(TrackedValueQueries, RunListQueries, StarQueries):
+class Store(TrackedValueQueries, RunListQueries, StarQueries, DependencyQueries):
     """Runs and their data, over one connection: for one thread; must be closed.
 
     Every method may raise StoreError when the database fails; other exceptions are in the method's docstring. A write

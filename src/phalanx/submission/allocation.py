@@ -13,7 +13,7 @@ from typing import Any
 
 from phalanx.errors import CallError
 from phalanx.home.group_folder import allocation_id
-from phalanx.placeholders import is_safe
+from phalanx.placeholders import OwnValues, is_safe
 from phalanx.plan import make, replica_variables
 from phalanx.plan.framework_checks import load
 from phalanx.plan.model import Member, Plan, Replica
@@ -22,7 +22,8 @@ from phalanx.spec import Spec
 from phalanx.spec.model import Amount, ReplicaSettings, Resources
 from phalanx.spec.tree import Node
 from phalanx.store.filesystems import filesystem_of, is_network, read_mountinfo
-from phalanx.submission.trial_jobs import TrialJobs, share_of, trial_jobs
+from phalanx.submission.earlier_times import EarlierTimes, requested
+from phalanx.submission.trial_jobs import TrialJobs, trial_jobs
 
 ROLE = "master"
 OWN_MIB = 256.0  # of memory on each node, for the processes that run the trials
@@ -33,13 +34,19 @@ _COMMAND = (
 )
 
 
-def jobs_of_group(
-    home: Path, group: Spec, trial: Plan, site: Site | None, environment: Mapping[str, str]
+def jobs_of_group(  # noqa: PLR0913, PLR0917 - what the choice depends on
+    home: Path,
+    group: Spec,
+    trial: Plan,
+    site: Site | None,
+    environment: Mapping[str, str],
+    earlier: EarlierTimes | None = None,
 ) -> tuple[TrialJobs, Plan]:
     """How the trials of a group become jobs on Slurm, and the plan that is submitted: that of a trial, or that of the
-    allocation. `trial`: the plan of its first suggestion, with the id of the group. Raises CallError."""
+    allocation. `trial`: the plan of its first suggestion, with the id of the group. `earlier`: how long earlier runs of
+    the same command took. Raises CallError."""
     assert group.search is not None
-    jobs = trial_jobs(group.search, trial, site, environment)
+    jobs = trial_jobs(group.search, trial, site, environment, earlier)
     if not jobs.is_packed:
         return jobs, trial
     spec, _ = allocation_spec(home, trial.run_id, group.name)
@@ -82,10 +89,12 @@ def allocation_plan(spec: Spec, group_id: str, trial: Plan, jobs: TrialJobs, pro
         "PHALANX_WORLD_SIZE": str(jobs.nodes),
         "PHALANX_CLUSTER": replica_variables.cluster(roles),
     }
+    first = replace(made.replicas[0], role=ROLE, settings=size)
+    environment = replica_variables.environment(Member(ROLE, 0, 0), first.environment)
     return replace(
         made,
         roles=roles,
-        replicas=tuple(_node(made.replicas[0], size, number) for number in range(jobs.nodes)),
+        replicas=tuple(_node(first, environment, number) for number in range(jobs.nodes)),
         shared=MappingProxyType(shared),
         totals=_resources(trial, jobs.slots * jobs.nodes),
         slurm=trial.slurm._replace(replicas_per_node=1, segment_s=jobs.time_s, layout=None),
@@ -95,14 +104,14 @@ def allocation_plan(spec: Spec, group_id: str, trial: Plan, jobs: TrialJobs, pro
     )
 
 
-def _node(first: Replica, size: ReplicaSettings, number: int) -> Replica:
-    environment = {**first.environment, **replica_variables.own(Member(ROLE, number, number, number))}
-    return replace(first, role=ROLE, index=number, rank=number, settings=size, environment=environment)
+def _node(first: Replica, environment: OwnValues, number: int) -> Replica:
+    own = OwnValues(environment.template, Member(ROLE, number, number, number))
+    return replace(first, index=number, rank=number, environment=own)
 
 
 def _resources(trial: Plan, slots: int) -> Resources:
     """What so many trials request."""
-    share, memory = share_of(trial), trial.totals.memory
+    share, memory = requested(trial), trial.totals.memory
     memory_mib = (memory.limits if memory.limits is not None else memory.requests) if memory is not None else None
     return Resources(
         cpu=_amount(share.cpus * slots),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
-from unicodedata import category
 
 from phalanx import backends, extras
 from phalanx.backends.contract import NO_OPTIONS, Review
@@ -13,6 +12,7 @@ from phalanx.backends.local.capacity import excess, requested_by, this_machine
 from phalanx.errors import CallError, Location, Note, SpecError, SpecErrors
 from phalanx.home.home import Home
 from phalanx.insight.gpu_history import gpu_remarks, runs_before
+from phalanx.naming import has_control_characters
 from phalanx.plan import Plan
 from phalanx.plan.document import document
 from phalanx.sites.findings import ADVICE, SiteFinding
@@ -42,9 +42,10 @@ def check_fields(submission: Submission) -> None:
         "name": submission.name,
         "on": submission.on,
         "commit": submission.code.commit,
-        "tags": "".join(submission.tags),
     }.items():
-        check_text(name, text or "", "Cc")
+        check_name(name, text or "")
+    for tag in (*submission.tags, *submission.spec.tags):
+        check_name("tags", tag)
     check_text("description", submission.description or "")
 
 
@@ -59,14 +60,19 @@ def check_project(name: str) -> None:
     """CallError."""
     if name == ALL_PROJECTS:
         raise CallError(f"`{ALL_PROJECTS}` means all projects and cannot be a project name")
-    check_text("project", name, "Cc")
+    check_name("project", name)
 
 
-def check_text(field: str, text: str, *categories: str) -> None:
-    """Reject NUL and surrogates, which no file and no variable can contain, and these Unicode `categories`. Raises
-    CallError."""
-    if any(sign == "\0" or category(sign) in ("Cs", *categories) for sign in text):
-        raise CallError(f"`{field}` must not contain control characters or surrogates")
+def check_name(field: str, name: str) -> None:
+    """CallError for a name with line breaks or other control characters."""
+    if has_control_characters(name):
+        raise CallError(f"`{field}` must not contain line breaks or other control characters: {name[:100]!r}")
+
+
+def check_text(field: str, text: str) -> None:
+    """Reject NUL and surrogates, which no file and no variable can contain. Raises CallError."""
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise CallError(f"`{field}` must not contain NUL or surrogates")
 
 
 def check_runnable(home: Path, submission: Submission) -> None:

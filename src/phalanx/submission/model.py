@@ -11,6 +11,7 @@ from typing import Any
 from phalanx import backends
 from phalanx.backends.contract import LOCAL_BACKENDS, Job
 from phalanx.errors import Note
+from phalanx.home.dependencies import Dependency
 from phalanx.plan import Plan
 from phalanx.plan.replica_variables import GROUP_ID
 from phalanx.spec import Spec
@@ -87,6 +88,8 @@ class Submission:
     project: str = "default"
     priority: int = 0
     timeout_s: float | None = None
+    after: Sequence[str] = ()  # runs to wait for, in addition to those of the file: `RUN[:CONDITION]`
+    waits_for: Sequence[Dependency] = ()  # the same, resolved in the home that runs it
     on: str | None = None  # the backend; None: the file's
     cluster: Mapping[str, str | None] = field(default_factory=dict)  # kubeconfig, context and namespace
     user: str | None = None  # None: the user of this process

@@ -20,11 +20,12 @@ from phalanx.artifacts.downloads import restore
 from phalanx.backends.agent_zip import carry, pack
 from phalanx.backends.contract import Job
 from phalanx.errors import CallError
+from phalanx.home.dependencies import encode
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import add_to_store
 from phalanx.placeholders import is_safe
 from phalanx.plan import Plan
-from phalanx.plan.document import document
+from phalanx.plan.document import document, document_text
 from phalanx.spec.groups import first_suggestion
 from phalanx.spec.model import Amount, Kind, thaw
 from phalanx.spec.yaml_writer import modern_document, to_yaml
@@ -32,6 +33,7 @@ from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.submission import checks, snapshots, virtualenvs
 from phalanx.submission.allocation import jobs_of_group, unshared_python
+from phalanx.submission.earlier_times import earlier_times
 from phalanx.submission.git import git
 from phalanx.submission.model import (
     CodeSource,
@@ -42,7 +44,6 @@ from phalanx.submission.model import (
     RemarkKind,
     Submission,
 )
-from phalanx.submission.trial_jobs import PACKED
 from phalanx.tracking.external_folder import new_id, user_name
 
 SLURM = "slurm"
@@ -50,12 +51,12 @@ SLURM = "slurm"
 
 def submit(home: Home, store: Store, submission: Submission, notify: Notify = lambda _: None) -> Run:
     """Create and queue a run. Raises SpecErrors, CallError."""
-    return create(home, store, prepare(home, submission, notify))
+    return create(home, store, prepare(home, submission, notify, store))
 
 
-def prepare(home: Home, submission: Submission, notify: Notify) -> PreparedRun:
+def prepare(home: Home, submission: Submission, notify: Notify, store: Store | None = None) -> PreparedRun:
     """Check and plan a run that does not exist yet. `notify` gets warnings, advice, notes and the progress of builds.
-    Raises SpecErrors, CallError."""
+    `store`: where a group finds how long earlier runs took. Raises SpecErrors, CallError."""
     if submission.origin is None:  # a program may have renamed its run since
         checks.check_fields(submission)
     asked = submission
@@ -73,7 +74,8 @@ def prepare(home: Home, submission: Submission, notify: Notify) -> PreparedRun:
     target = target_of(home, submission, made)
     jobs, submitted = None, made
     if asked.spec.search is not None and asked.backend == SLURM:
-        jobs, submitted = jobs_of_group(home.path, asked.spec, made, target, asked.environment)
+        earlier = earlier_times(home, store, asked.spec, made) if store is not None else None
+        jobs, submitted = jobs_of_group(home.path, asked.spec, made, target, asked.environment, earlier)
         notify(Remark(RemarkKind.NOTE, jobs.words))
         unshared = unshared_python(home.path) if jobs.is_packed else None
         if unshared is not None:
@@ -134,13 +136,15 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
     made from instead of a plan."""
     submission = prepared.submission
     files = {run_paths.SPEC: to_yaml(modern_document(submission.spec)).encode()}
+    if submission.waits_for:
+        files[run_paths.AFTER] = encode(submission.waits_for)
     if submission.spec.kind is Kind.GROUP:
         settings: dict[str, Any] = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
-        if prepared.trial_jobs is not None and prepared.trial_jobs.is_packed:
-            settings[PACKED] = prepared.trial_jobs.allocation
+        if prepared.trial_jobs is not None:
+            settings |= prepared.trial_jobs.settings
         return {**files, run_paths.GROUP: json.dumps(settings).encode()}
     job = {name: text.encode() for name, text in prepared.job.files.items()} if prepared.job is not None else {}
-    made = job.pop(run_paths.PLAN, None) or json.dumps(document(prepared.plan)).encode()
+    made = job.pop(run_paths.PLAN, None) or document_text(document(prepared.plan)).encode()
     return {**files, **job, run_paths.PLAN: made}
 
 

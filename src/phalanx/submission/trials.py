@@ -60,7 +60,8 @@ class TrialFactory:
         assert self.spec.search is not None, "a group has a search"
         self.search = self.spec.search
         self.measure = measure_of(self.search)
-        self.jobs = read_trial_jobs(self.settings)  # of packed trials
+        self.jobs = read_trial_jobs(self.settings)  # on Slurm
+        self.is_packed = self.jobs is not None and self.jobs.is_packed
         self.target: Any = _UNKNOWN
 
     def prepare(self, trial: TrialPlace, params: Mapping[str, Any]) -> PreparedRun:
@@ -87,7 +88,7 @@ class TrialFactory:
         )
         made = make_plan(submission, trial_id(group.id, trial.number, trial.seed or 0))
         job = None
-        if self.jobs is not None:  # it goes on in the next job, if the time of one is over
+        if self.jobs is not None and self.is_packed:  # it goes on in the next job, if the time of one is over
             made = replace(made, slurm=made.slurm._replace(segment_s=self.jobs.time_s))
         else:
             job = render(self.home, submission, made, self._target(submission, made))
@@ -100,7 +101,8 @@ class TrialFactory:
 
     def allocation(self) -> PreparedRun:
         """The run of the allocation of packed trials. Raises CallError, SystemFault."""
-        assert self.jobs is not None, "the trials of this group are packed"
+        assert self.jobs is not None
+        assert self.is_packed, "the trials of this group are packed"
         group = self.group
         place = TrialPlace(group.id, 0)
         trial = self.prepare(place, first_values(self.search))

@@ -10,7 +10,7 @@ from phalanx import run_paths
 from phalanx.naming import PARENT
 from phalanx.tracking import external_folder, folder_upload
 from phalanx.tracking.environment_marks import MARKS
-from phalanx.tracking.recorder import warn
+from phalanx.tracking.recorder import plain_name, warn
 from phalanx.tracking.run import TrackedRun, ending
 from phalanx.tracking.run_request import MUST, NEVER, RunRequest
 from phalanx.tracking.values import clean, error_text, guarded
@@ -64,7 +64,7 @@ def begin(wanted: RunRequest, parent: TrackedRun | None = None) -> ExternalRun:
     argv = tuple(clean(str(argument)) for argument in getattr(sys, "argv", ()))
     project = wanted.project or (parent.project if parent is not None else None) or os.environ.get("PHALANX_PROJECT")
     about = external_folder.Description(
-        project=project or "default",
+        project=plain_name(project or "default"),
         name=wanted.name,
         description=wanted.description,
         tags=wanted.tags,

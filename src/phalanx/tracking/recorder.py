@@ -18,6 +18,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from phalanx.naming import without_control_characters
 from phalanx.spool import HEAD, MARK, MOMENT, NAMES, NO_STEP, POINTS, VALUE, Writer, frame, name_payload
 from phalanx.tracking import values as conversion
 from phalanx.tracking.values import NotANumber, error_text, guarded
@@ -383,6 +384,15 @@ def note_keyword(call: str, word: str, known: tuple[str, ...]) -> None:
     if (call, word) not in _noted:
         _noted.add((call, word))
         warn(f"{call}() ignores the argument `{conversion.clean(word)[:100]}`; it has {', '.join(known)}")
+
+
+def plain_name(given: str) -> str:
+    """The name of a run, project or tag, without line breaks and other control characters. They are noted once."""
+    name = without_control_characters(given)
+    if name != given and ("name", name) not in _noted:
+        _noted.add(("name", name))
+        warn(f"a name must not contain line breaks or other control characters; `{name[:100]}` is recorded")
+    return name
 
 
 def warn(text: str) -> None:

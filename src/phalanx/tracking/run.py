@@ -15,7 +15,7 @@ from phalanx.tracking import external_folder, saved_files
 from phalanx.tracking import values as conversion
 from phalanx.tracking.environment_marks import MARKS
 from phalanx.tracking.media import Media
-from phalanx.tracking.recorder import warn
+from phalanx.tracking.recorder import plain_name, warn
 from phalanx.tracking.run_config import RunConfig, RunSummary, launch_name, launch_params
 from phalanx.tracking.values import error_text, guarded, named_fault, short_name
 
@@ -117,7 +117,8 @@ class TrackedRun(Media):
     def tags(self, *tags: Any) -> None:
         def note() -> dict[str, Any]:
             listed = [tag for given in tags for tag in (given if isinstance(given, (list, tuple, set)) else [given])]
-            return {"add": [conversion.clean(word) for tag in listed for word in external_folder.parse_tags(str(tag))]}
+            words = [word for tag in listed for word in external_folder.parse_tags(str(tag))]
+            return {"add": [plain_name(conversion.clean(word)) for word in words]}
 
         self.note("tags", note)
 
@@ -127,7 +128,7 @@ class TrackedRun(Media):
         def note() -> dict[str, Any]:
             merged = {**(given or {}), **values}
             texts = {key: None if text is None else conversion.short_text(str(text)) for key, text in merged.items()}
-            return {"values": {short_name(conversion.clean(str(key))): text for key, text in texts.items()}}
+            return {"values": {short_name(plain_name(conversion.clean(str(key)))): text for key, text in texts.items()}}
 
         self.note("labels", note)
 
@@ -139,7 +140,8 @@ class TrackedRun(Media):
 
         def note() -> dict[str, Any]:
             texts = {name: conversion.short_text(str(value)) for name, value in described.items()}
-            self._name = texts.get("name", self._name)
+            if "name" in texts:
+                texts["name"] = self._name = plain_name(texts["name"])
             return texts
 
         if described:

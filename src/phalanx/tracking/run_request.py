@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from phalanx.tracking import external_folder
-from phalanx.tracking.recorder import note_keyword, warn
+from phalanx.tracking.recorder import note_keyword, plain_name, warn
 from phalanx.tracking.values import clean, error_text, guarded
 
 KNOWN = (
@@ -40,10 +40,11 @@ class RunRequest(NamedTuple):
                 known[SYNONYMS[word]] = value if known.get(SYNONYMS[word]) is None else known[SYNONYMS[word]]
             else:
                 note_keyword("start", word, KNOWN)
-        texts = {word: _text(known.get(word)) for word in ("name", "project", "server", "group")}
+        texts = {word: _name(known.get(word)) for word in ("name", "project", "group")}
         params = [value for value in (known.get("config"), known.get("params")) if value is not None]
         return cls(
             **texts,
+            server=_text(known.get("server")),
             id=_id(_text(known.get("id"))),
             description=_text(known.get("description")) or _text(known.get("notes")),
             tags=_words(known.get("tags")),
@@ -81,7 +82,12 @@ def _text(value: Any) -> str | None:
     return None
 
 
+def _name(value: Any) -> str | None:
+    text = _text(value)
+    return None if text is None else plain_name(text)
+
+
 def _words(tags: Any) -> tuple[str, ...]:
     with guarded(lambda fault: warn(f"the tags could not be recorded: {error_text(fault)}")):
-        return () if tags is None else tuple(map(clean, external_folder.parse_tags(tags)))
+        return () if tags is None else tuple(plain_name(clean(tag)) for tag in external_folder.parse_tags(tags))
     return ()

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from phalanx.naming import without_control_characters
+
 LONGEST_NAME = 500
 LONGEST_TEXT = 1 << 20  # characters of one param or text
 LARGEST = 4 << 20  # approximate bytes of one value stored as JSON
@@ -107,6 +109,8 @@ def short_name(name: Any) -> str:
     text = name if isinstance(name, str) else str(name)
     if not text:
         raise NotANumber("a name must not be empty")
+    if not text.isprintable():  # cheap, for every metric of every step
+        text = without_control_characters(text)
     return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
 
 

@@ -3,6 +3,7 @@
 import "./RunPicker.css";
 import { type FormEvent, useState } from "react";
 import { queryString, useResource } from "../api";
+import { runTitle } from "../format";
 import { Link } from "../router";
 import type { RunsPage } from "../types";
 import { CommandBox, StatusMark } from "../ui";
@@ -125,7 +126,7 @@ export function AddRun({ chosen, onAdd }: { chosen: string[]; onAdd: (run: strin
                 }}
               >
                 <StatusMark status={run.status} bare />
-                <span className="cut">{run.name ?? run.id}</span>
+                <span className="cut">{runTitle(run)}</span>
                 <span className="faint">{run.id}</span>
               </button>
             </li>

@@ -1,7 +1,7 @@
 /** The lines of a chart: one per run, or one per group of runs. */
 
 import { incompleteKey, type Line, splitMean } from "../charts";
-import { num } from "../format";
+import { num, runTitle } from "../format";
 import { oddOf } from "../run/chartLines";
 import type { ChartLine, Num } from "../types";
 import { type Band, type Group, meanLine, type Series } from "./runGroups";
@@ -140,7 +140,7 @@ export function labels(runs: { id: string; name: string | null }[]): Map<string,
   return new Map(
     runs.map((run) => {
       if (!run.name) return [run.id, run.id];
-      return [run.id, (counts.get(run.name) ?? 0) > 1 ? `${run.name} ${run.id.slice(0, 6)}` : run.name];
+      return [run.id, runTitle(run) + ((counts.get(run.name) ?? 0) > 1 ? ` ${run.id.slice(0, 6)}` : "")];
     }),
   );
 }

@@ -1,6 +1,6 @@
 import { type ReactNode, useState } from "react";
 import { type ProjectRow, useResource } from "../api";
-import { count } from "../format";
+import { count, visible } from "../format";
 import { navigate, setParams, useRoute } from "../router";
 import { Icon, Menu, Spinner } from "../ui";
 
@@ -10,7 +10,7 @@ export function ProjectMenu(): ReactNode {
   const project = params.get("project");
   const label = (
     <>
-      <span className="cut">{project ?? "All projects"}</span>
+      <span className="cut">{visible(project ?? "All projects")}</span>
       <Icon name="down" size={12} />
     </>
   );
@@ -50,7 +50,7 @@ function ProjectList({ now, choose }: { now: string | null; choose: (name: strin
       )}
       <ProjectItem name={null} label="All projects" runs={null} now={now} choose={choose} />
       {found.slice(0, 100).map(({ name, runs }) => (
-        <ProjectItem key={name} name={name} label={name} runs={runs} now={now} choose={choose} />
+        <ProjectItem key={name} name={name} label={visible(name)} runs={runs} now={now} choose={choose} />
       ))}
     </>
   );

@@ -1,6 +1,6 @@
 import { type KeyboardEvent, type ReactNode, useState } from "react";
 import { type ProjectRow, queryString, type RunsPage, useResource } from "../api";
-import { ago, runTitle } from "../format";
+import { ago, runTitle, visible } from "../format";
 import { navigate } from "../router";
 import { quoted } from "../runs/querySuggestions";
 import { Dialog, Icon, StatusMark } from "../ui";
@@ -99,7 +99,7 @@ function useTargets(text: string): Target[] {
       to: `/runs/${run.id}`,
       label: runTitle(run),
       mark: <StatusMark status={run.status} bare />,
-      about: `${run.id} · ${run.project} · ${ago(run.created_at)}`,
+      about: `${run.id} · ${visible(run.project)} · ${ago(run.created_at)}`,
     })),
     ...(text
       ? PAGES.filter(([, label]) => has(label)).map(([to, label]) => ({

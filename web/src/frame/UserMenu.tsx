@@ -1,6 +1,8 @@
-import type { ReactNode } from "react";
+import { type ReactNode, useState } from "react";
+import { visible } from "../format";
 import { signOut, useSession } from "../session";
 import { Icon, Menu, notify } from "../ui";
+import { TokenDialog } from "./TokenDialog";
 
 /** The signed-in user, their roles, and sign-out. */
 export function UserMenu(): ReactNode {
@@ -9,7 +11,8 @@ export function UserMenu(): ReactNode {
   const leave = (): void => {
     signOut().catch((error: Error) => notify(error.message, { bad: true }));
   };
-  return (
+  const [isMaking, setMaking] = useState(false);
+  const menu = (
     <Menu
       label={<Icon name="user" />}
       name={data ? `Signed in as ${data.name}` : "Account"}
@@ -19,15 +22,25 @@ export function UserMenu(): ReactNode {
       {(close) => (
         <>
           <div className="frame-who">
-            <b className="cut">{data?.name ?? "…"}</b>
+            <b className="cut">{visible(data?.name ?? "…")}</b>
             <span className="faint">{data?.role ? `${data.role} on all projects` : data?.kind}</span>
             {roles.slice(0, 6).map(([project, role]) => (
               <span key={project} className="faint cut">
-                {role} on {project}
+                {role} on {visible(project)}
               </span>
             ))}
           </div>
           <hr />
+          <button
+            type="button"
+            className="menu-item"
+            onClick={() => {
+              close();
+              setMaking(true);
+            }}
+          >
+            Create token
+          </button>
           <button
             type="button"
             className="menu-item"
@@ -41,5 +54,11 @@ export function UserMenu(): ReactNode {
         </>
       )}
     </Menu>
+  );
+  return (
+    <>
+      {menu}
+      {isMaking && <TokenDialog onClose={() => setMaking(false)} />}
+    </>
   );
 }

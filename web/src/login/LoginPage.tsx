@@ -1,11 +1,12 @@
 import "./login.css";
 import { type FormEvent, type ReactNode, useState } from "react";
+import { useResource } from "../api";
 import mark from "../mark.svg";
 import { useRoute, useTitle } from "../router";
-import { type Credentials, returnPath, signIn } from "../session";
+import { type Credentials, returnPath, signIn, signOnPath } from "../session";
 import { ErrorMessage } from "../ui";
 
-/** Sign-in with a token, or with user name and password. */
+/** Sign-in through the identity provider, with a token, or with user name and password. */
 export default function LoginPage(): ReactNode {
   useTitle("Sign in");
   const { params } = useRoute();
@@ -15,6 +16,7 @@ export default function LoginPage(): ReactNode {
   const [password, setPassword] = useState("");
   const [error, setError] = useState<unknown>(params.get("why"));
   const [busy, setBusy] = useState(false);
+  const { data: signOn } = useResource<{ oidc: string | null }>("/sign-on");
   const credentials: Credentials = method === "token" ? { token: token.trim() } : { user: user.trim(), password };
   const isReady = method === "token" ? token.trim() !== "" : user.trim() !== "" && password !== "";
   const submit = async (event: FormEvent): Promise<void> => {
@@ -49,6 +51,11 @@ export default function LoginPage(): ReactNode {
           <img src={mark} width="30" height="30" alt="" />
           <h1>Phalanx</h1>
         </div>
+        {signOn?.oidc && (
+          <a className="button main" href={signOnPath(params)}>
+            Sign in with {signOn.oidc}
+          </a>
+        )}
         <div className="row">
           {choice("token", "Token")}
           {choice("user", "Password")}
@@ -91,7 +98,7 @@ export default function LoginPage(): ReactNode {
           </>
         )}
         {Boolean(error) && <ErrorMessage error={error} />}
-        <button type="submit" className="button main" disabled={!isReady || busy}>
+        <button type="submit" className={signOn?.oidc ? "button" : "button main"} disabled={!isReady || busy}>
           {busy ? "Signing in…" : "Sign in"}
         </button>
         <p className="faint">

@@ -1,6 +1,6 @@
 import type { ReactNode } from "react";
 import { type Json, type ModelDetails, type ModelEventRow, useResource, type VersionRow } from "../api";
-import { ago, bytes, num, number, plural, short, timestamp, value } from "../format";
+import { ago, bytes, num, number, plural, short, timestamp, value, visible } from "../format";
 import { Link, useTitle } from "../router";
 import { CommandBox, CopyButton, EmptyState, ErrorMessage, Spinner } from "../ui";
 
@@ -36,7 +36,7 @@ export function ModelPage({ name }: { name: string }): ReactNode {
         <Link to="/models" className="soft">
           Models
         </Link>
-        <h1>{data.name}</h1>
+        <h1>{visible(data.name)}</h1>
         <p className="soft">
           {plural(versions.length, "version")} · updated{" "}
           <span title={timestamp(data.updated_at)}>{ago(data.updated_at)}</span>
@@ -89,7 +89,7 @@ function Version({ version }: { version: VersionRow }): ReactNode {
         ))}
         <span className="grow" />
         <span className="faint" title={timestamp(version.created_at)}>
-          {version.user} · {ago(version.created_at)}
+          {visible(version.user)} · {ago(version.created_at)}
         </span>
       </div>
       {version.description && <p>{version.description}</p>}
@@ -199,7 +199,7 @@ function Events({ events }: { events: ModelEventRow[] }): ReactNode {
               {ago(event.at)}
             </span>
             <span>
-              <b>{event.user}</b> {eventText(event)}
+              <b>{visible(event.user)}</b> {eventText(event)}
               {event.reason && <span className="soft"> – {event.reason}</span>}
             </span>
           </li>

@@ -1,7 +1,7 @@
 import "./models.css";
 import { type ReactNode, useState } from "react";
 import { type ModelCandidate, type ModelRow, useResource } from "../api";
-import { ago, plural, timestamp } from "../format";
+import { ago, plural, timestamp, visible } from "../format";
 import { Link, match, useParam, useRoute, useTitle } from "../router";
 import { EmptyState, ErrorMessage, Spinner } from "../ui";
 import { Candidates } from "./Candidates";
@@ -76,7 +76,7 @@ function Models(): ReactNode {
                 <tr key={model.name}>
                   <td>
                     <Link to={modelPath(model.name)} className="models-name">
-                      {model.name}
+                      {visible(model.name)}
                     </Link>
                     {model.description && <p className="soft models-about">{model.description}</p>}
                   </td>

@@ -1,7 +1,7 @@
 import "./projects.css";
 import { type ReactNode, useState } from "react";
 import { type ProjectRow, queryString, type RunRow, type RunsPage, useResource } from "../api";
-import { ago, count, plural, runTitle, timestamp } from "../format";
+import { ago, count, plural, runTitle, timestamp, visible } from "../format";
 import { Link, useTitle } from "../router";
 import { EmptyState, ErrorMessage, Spinner, StatusMark } from "../ui";
 
@@ -71,7 +71,7 @@ function Project({ project: { name, runs }, running, newest, loadsLatest }: Proj
   return (
     <li className="card project">
       <h2 className="cut">
-        <Link to={to}>{name}</Link>
+        <Link to={to}>{visible(name)}</Link>
       </h2>
       <div className="row soft">
         <span>{plural(runs, "run")}</span>

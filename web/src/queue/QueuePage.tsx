@@ -1,7 +1,7 @@
 import "./queue.css";
 import type { ReactNode } from "react";
 import { type Machine, type Queue, type QueueRow, type ResourceRequest, useEventStream, useResource } from "../api";
-import { ago, durationText, elapsedSeconds, mib, plural, runTitle, timestamp } from "../format";
+import { ago, durationText, elapsedSeconds, mib, plural, runTitle, timestamp, visible } from "../format";
 import { Link, useTitle } from "../router";
 import { EmptyState, ErrorMessage, Spinner, StatusMark } from "../ui";
 import { useCoalesced, useNow } from "../ui/hooks";
@@ -100,7 +100,7 @@ function Which({ run }: { run: QueueRow }): ReactNode {
         </Link>
         {run.name && <span className="faint mono">{run.id}</span>}
         <Link to={`/runs?project=${encodeURIComponent(run.project)}`} className="tag">
-          {run.project}
+          {visible(run.project)}
         </Link>
         {run.backend !== "native" && <span className="tag">{run.backend}</span>}
       </span>

@@ -3,7 +3,7 @@
 import "./RunHeader.css";
 import { type KeyboardEvent, type ReactNode, useState } from "react";
 import { apiPath, patch, type RunRow } from "../api";
-import { ago, durationText, elapsedSeconds, runTitle, timestamp } from "../format";
+import { ago, durationText, elapsedSeconds, runTitle, timestamp, visible } from "../format";
 import { Link } from "../router";
 import { isDone } from "../types";
 import { CopyButton, StatusMark } from "../ui";
@@ -18,7 +18,7 @@ export function RunHeader({ context }: { context: RunContext }): ReactNode {
       <div className="run-head-line">
         <div className="grow">
           <div className="run-path">
-            <Link to={`/runs?project=${encodeURIComponent(run.project)}`}>{run.project}</Link>
+            <Link to={`/runs?project=${encodeURIComponent(run.project)}`}>{visible(run.project)}</Link>
             <span className="faint">/</span>
             <span className="mono faint">{run.id}</span>
             <CopyButton text={run.id} label="Copy id" />
@@ -90,7 +90,7 @@ function Facts({ context: { run, isLive } }: { context: RunContext }): ReactNode
   const now = useNow(isLive ? 1000 : null);
   const length = elapsedSeconds(run.started_at, run.finished_at, now);
   const parts: [string, ReactNode][] = [
-    ["by", run.user],
+    ["by", run.user && visible(run.user)],
     [
       "created",
       <time key="c" title={timestamp(run.created_at)} dateTime={run.created_at}>
@@ -119,7 +119,7 @@ function Facts({ context: { run, isLive } }: { context: RunContext }): ReactNode
     parts.push([
       run.is_trial ? "trial of" : "group",
       <Link key="g" to={run.is_trial ? `/runs/${group}` : `/runs?q=group:${group}`}>
-        {run.group}
+        {visible(run.group)}
       </Link>,
     ]);
   }
@@ -172,7 +172,7 @@ function Tags({ context }: { context: RunContext }): ReactNode {
       {run.tags.map((tag) => (
         <span key={tag} className="tag">
           <Link to={`/runs?q=${encodeURIComponent(`tags:${tag}`)}`} className="cut">
-            {tag}
+            {visible(tag)}
           </Link>
           {mayEdit && (
             <button

@@ -2,6 +2,7 @@
 
 import "./RunPage.css";
 import { lazy, type ReactNode, Suspense } from "react";
+import { runTitle } from "../format";
 import { Link, match, navigate, useRoute, useTitle } from "../router";
 import { useShortcuts } from "../shortcuts";
 import { EmptyState, ErrorMessage, Spinner, type Tab, Tabs } from "../ui";
@@ -53,7 +54,7 @@ export default function RunPage(): ReactNode {
   const tabs = tabsOfKind(context?.run.kind);
   const [named = ""] = rest.split("/");
   const tab = named in tabs ? named : "overview";
-  useTitle(context?.run.name ?? id);
+  useTitle(context ? runTitle(context.run) : id);
   useTabKeys(id, Object.keys(tabs), tab);
   if (!context && error?.status === 404) return <RunNotFound id={id} />;
   if (!context) {

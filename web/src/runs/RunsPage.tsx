@@ -10,7 +10,7 @@ import {
   useEventStream,
   useResource,
 } from "../api";
-import { plural } from "../format";
+import { plural, visible } from "../format";
 import { Link, navigate, setParams, useRoute, useTitle } from "../router";
 import { useShortcuts } from "../shortcuts";
 import { EmptyState, ErrorMessage, Icon } from "../ui";
@@ -74,7 +74,7 @@ export default function RunsPage(): ReactNode {
   const [selected, setSelected] = useState<ReadonlyMap<string, RunRow>>(new Map());
   const input = useRef<HTMLInputElement>(null);
   const [isEditing, setEditing] = useState(false);
-  useTitle(query.project ? `Runs of ${query.project}` : "Runs");
+  useTitle(query.project ? `Runs of ${visible(query.project)}` : "Runs");
 
   // The default columns depend on the first runs.
   useEffect(() => {
@@ -272,7 +272,7 @@ function NoRuns({ query }: { query: RunQuery }): ReactNode {
     return (
       <EmptyState title="No matching runs" actions={all}>
         No runs match <code>{query.q}</code>
-        {query.project && ` in ${query.project}`}.
+        {query.project && ` in ${visible(query.project)}`}.
       </EmptyState>
     );
   }
@@ -284,7 +284,7 @@ function NoRuns({ query }: { query: RunQuery }): ReactNode {
     );
     return (
       <EmptyState
-        title={`No runs in ${query.project} yet`}
+        title={`No runs in ${visible(query.project)} yet`}
         command={`phalanx run -f polyaxonfile.yml --project ${query.project}`}
         actions={all}
       />

@@ -13,6 +13,7 @@ import {
   short,
   timestamp,
   value,
+  visible,
 } from "../format";
 import { currentRoute, Link, setParams } from "../router";
 import { isDone, type RunRow } from "../types";
@@ -49,7 +50,7 @@ export function cell(run: RunRow, key: string, now: number): ReactNode {
     case "backend":
     case "group":
     case "kind":
-      return run[key];
+      return run[key] && visible(run[key]);
     default:
       return null;
   }
@@ -190,7 +191,7 @@ function Name({ run }: { run: RunRow }): ReactNode {
           title={`Filter by tag ${tag}`}
           onClick={() => filterByTag(tag)}
         >
-          {tag}
+          {visible(tag)}
         </button>
       ))}
       {run.tags.length > 2 && (

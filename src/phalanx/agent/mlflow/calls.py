@@ -120,7 +120,7 @@ class MlflowCalls:
                 self.is_taken = run.status in ENDS
         name = fields.get("run_name")
         if name and name != run.name:
-            run.name = str(name)[:LONGEST_KEY]
+            run.name = checked_name(str(name)[:LONGEST_KEY])
             if run is self.records.own:
                 self.records.note({"kind": "describe", "name": run.name})
         return {"run_info": run.info()}

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from phalanx import run_paths
+from phalanx.naming import has_control_characters
 from phalanx.spool import MOMENT, NAME_NUMBER, NAMES, POINTS, VALUE, PointWriter, Reader, Writer
 
 FILE = "mlflow-agent"  # base name of its files in the attempt's folder
@@ -174,6 +175,8 @@ def checked_name(value: Any) -> str:
         raise MlflowRefusal("a name is missing")
     if len(value) > LONGEST_KEY:
         raise MlflowRefusal(f"the name {value[:50]!r}… has more than {LONGEST_KEY} characters")
+    if has_control_characters(value):
+        raise MlflowRefusal(f"the name {value[:50]!r} has line breaks or other control characters")
     return value
 
 

@@ -10,17 +10,35 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from phalanx import run_paths
 from phalanx.agent.processes import boot_id
-from phalanx.backends.contract import ENDED, Engine, EngineUnavailable, JobRejected, Observation, SubmissionStart
-from phalanx.backends.slurm import states
-from phalanx.backends.slurm.states import PREFIX, QUEUE_FORMAT, RECORDS_FORMAT, Row, group_by_job, observed
+from phalanx.atomic_files import write_atomic
+from phalanx.backends.contract import (
+    ENDED,
+    Engine,
+    EngineUnavailable,
+    JobRejected,
+    Observation,
+    SubmissionStart,
+    TooManyTasks,
+)
+from phalanx.backends.slurm import arrays, states
+from phalanx.backends.slurm.states import (
+    ARRAY_COMMENT,
+    PREFIX,
+    QUEUE_FORMAT,
+    RECORDS_FORMAT,
+    Row,
+    group_by_job,
+    observed,
+)
 from phalanx.ends import Cause
 from phalanx.errors import CallError
+from phalanx.home.array_folder import ArrayTask, can_be_listed, read_tasks, write_tasks
 
 PATIENCE_S = 60.0  # timeout of a command: a busy controller is slow
 KILL_S = 5.0  # for a command that has timed out to end
@@ -30,6 +48,8 @@ MOST_IDS = 500  # in one call
 RECALL_DAYS = 30
 TIMED_OUT, NOT_FOUND = (124, 137, -9), 127  # exit codes of `timeout`
 COMMANDS = ("sbatch", "squeue", "scancel")  # required to submit and observe jobs
+USUAL_ARRAY = 1001  # Slurm's default of MaxArraySize
+_MAX_ARRAY = re.compile(r"^MaxArraySize\s*=\s*(\d+)", re.MULTILINE)
 
 
 class SlurmEngine(Engine):
@@ -38,6 +58,8 @@ class SlurmEngine(Engine):
     def __init__(self, submit_interval_s: float = 0.0) -> None:
         self.submit_interval_s = submit_interval_s
         self.cancelled: frozenset[str] = frozenset()  # jobs that this process cancelled: the records add nothing
+        self.tables: dict[str, list[tuple[str, int]]] = {}  # of arrays, by folder
+        self.most_tasks: int | None = None  # of an array; None until Slurm was asked
 
     def preflight(self, environment: Mapping[str, str]) -> None:
         """Check only that the commands exist: a controller that is down for a moment is retried."""
@@ -89,21 +111,70 @@ class SlurmEngine(Engine):
             str(attempt),
             str(first),
         ]
-        answer = _call(command, {**_outside_of_jobs(environment), "PHALANX_FOUND_PYTHON": sys.executable})
-        number = answer.strip().splitlines()[-1].partition(";")[0] if answer.strip() else ""
-        if not number.isdigit():
-            raise EngineUnavailable(f"sbatch did not print a job number: {answer[:200]!r}")
-        return f"{self.name}:{number}"
+        return f"{self.name}:{_submitted(command, environment)}"
+
+    def array_key(self, folder: Path, working: Path) -> str | None:
+        if not can_be_listed([folder, working]):
+            return None
+        return arrays.directives_of((folder / "run.sh").read_text(encoding="utf-8"))
+
+    def submit_array(
+        self, folder: Path, tasks: Sequence[ArrayTask], at_once: int | None, environment: Mapping[str, str]
+    ) -> list[str]:
+        if len(tasks) > max(1, self._most_tasks()):
+            raise TooManyTasks(f"an array may have {self.most_tasks} tasks")
+        directives = self.array_key(tasks[0].folder, tasks[0].working)
+        assert directives is not None, "`array_key` is called first"
+        write_tasks(folder, tasks)
+        write_atomic(folder / arrays.SCRIPT, arrays.array_script(directives, len(tasks)).encode(), sync=False)
+        limit = "" if at_once is None else f"%{at_once}"
+        command = [
+            "sbatch",
+            "--parsable",
+            f"--job-name={PREFIX}-{folder.name}",
+            _array_comment(folder),
+            f"--array=0-{len(tasks) - 1}{limit}",
+            f"--chdir={folder}",
+            f"--output={str(folder).replace('%', '%%')}/%a.out",
+            str(folder / arrays.SCRIPT),
+            str(folder),
+        ]
+        try:
+            number = _submitted(command, environment)
+        except (JobRejected, EngineUnavailable) as fault:
+            if len(tasks) > 1 and states.is_too_many(str(fault)):
+                raise TooManyTasks(str(fault)) from None
+            raise
+        return [f"{self.name}:{number}_{task}" for task in range(len(tasks))]
+
+    def _most_tasks(self) -> int:
+        if self.most_tasks is None:
+            found = _MAX_ARRAY.search(_call(["scontrol", "show", "config"]))
+            self.most_tasks = int(found[1]) if found is not None else USUAL_ARRAY
+        return self.most_tasks
+
+    def limit_array(self, array: str, at_once: int) -> None:
+        """No limit of tasks means none that may start: then the waiting tasks are held."""
+        number = _number(array)
+        limit = [["update", f"JobId={number}", f"ArrayTaskThrottle={at_once}"], ["release", number]]
+        for words in limit if at_once else [["hold", number]]:
+            try:
+                _call(["scontrol", *words])
+            except EngineUnavailable as fault:
+                if not states.is_only_over(str(fault).removeprefix("scontrol: ")):
+                    raise
+
+    def array_of(self, handle: str) -> str | None:
+        return handle.rpartition("_")[0] or None
 
     def is_submitting(self, run_id: str, attempt: int, start: SubmissionStart) -> bool:
         """sbatch outlives a scheduler that is killed, but not its own timeout, nor its machine."""
         if start.boot == boot_id():
-            return _is_in_a_command(_comment(run_id, attempt))
+            return _is_in_a_command(_array_comment(start.array) if start.array else _comment(run_id, attempt))
         return 0.0 <= time.time() - start.at < PATIENCE_S + KILL_S
 
     def observe(self, handles: Collection[str]) -> dict[str, Observation]:
-        answer = _call(["squeue", "-h", "-t", "all", "-u", _user(), "-o", QUEUE_FORMAT])
-        found = self._observed(states.queue_rows(answer))
+        found = self._queue()
         # Only the records have jobs that left squeue, the user who cancelled a job, and the exact cause of a failure.
         asked = [handle for handle in handles if handle not in found or self._is_unclear(handle, found[handle])]
         self.cancelled = self.cancelled.intersection(found)
@@ -112,13 +183,17 @@ class SlurmEngine(Engine):
         return found
 
     def history(self, run_id: str) -> dict[str, Observation]:
-        answer = _call(["squeue", "-h", "-t", "all", "-u", _user(), "-o", QUEUE_FORMAT])
-        found = self._observed(states.queue_rows(answer))
+        found = self._queue()
         with suppress(EngineUnavailable):
             since = f"now-{RECALL_DAYS}days"
             words = ["sacct", "-nXP", f"--name={PREFIX}-{run_id}", "-S", since, "-o", RECORDS_FORMAT]
             found = self._observed(states.record_rows(_call(words, patience_s=RECORDS_PATIENCE_S))) | found
         return {handle: seen for handle, seen in found.items() if seen.run_id == run_id}
+
+    def _queue(self) -> dict[str, Observation]:
+        variables = {**os.environ, "SLURM_BITSTR_LEN": "0"}  # list all waiting tasks of an array
+        command = ["squeue", "-h", "-t", "all", "-u", _user(), "-o", QUEUE_FORMAT]
+        return self._observed(states.queue_rows(_call(command, variables)))
 
     def _is_unclear(self, handle: str, seen: Observation) -> bool:
         is_ours = seen.cause == Cause.STOPPED and handle in self.cancelled
@@ -133,7 +208,24 @@ class SlurmEngine(Engine):
         return {handle: seen for handle, seen in observations.items() if seen.state == ENDED}
 
     def _observed(self, rows: list[Row]) -> dict[str, Observation]:
-        return {f"{self.name}:{job}": _named(observed(of_one)) for job, of_one in group_by_job(rows).items()}
+        found = {}
+        for job, of_one in group_by_job(rows).items():
+            seen, array = _named(observed(of_one)), states.array_folder(of_one[0])
+            if array is not None:
+                run_id, attempt = self._task(array, int(job.partition("_")[2]))
+                seen = seen._replace(run_id=run_id, attempt=attempt)
+            found[f"{self.name}:{job}"] = seen
+        return found
+
+    def _task(self, array: str, number: int) -> tuple[str | None, int]:
+        """The run and the attempt of a task; (None, 1) if its table is gone."""
+        if array not in self.tables:
+            try:
+                self.tables[array] = [(task.run_id, task.attempt) for task in read_tasks(Path(array))]
+            except (OSError, ValueError):
+                return None, 1
+        table = self.tables[array]
+        return table[number] if number < len(table) else (None, 1)
 
     def why_restarted(self, handle: str) -> str:
         try:
@@ -149,8 +241,24 @@ class SlurmEngine(Engine):
         return states.refine(seen, lines)
 
     def cancel(self, handles: Collection[str]) -> None:
-        _call(["scancel", "--quiet", *map(_number, handles)])
+        numbers = [*map(_number, handles)]
+        for first in range(0, len(numbers), MOST_IDS):
+            _call(["scancel", "--quiet", *numbers[first : first + MOST_IDS]])
         self.cancelled |= frozenset(handles)
+
+
+def _submitted(command: list[str], environment: Mapping[str, str]) -> str:
+    """The number of the job that `sbatch` submits. Raises EngineUnavailable and JobRejected."""
+    answer = _call(command, {**_outside_of_jobs(environment), "PHALANX_FOUND_PYTHON": sys.executable})
+    number = answer.strip().splitlines()[-1].partition(";")[0] if answer.strip() else ""
+    if not number.isdigit():
+        raise EngineUnavailable(f"sbatch did not print a job number: {answer[:200]!r}")
+    return number
+
+
+def _array_comment(folder: Path | str) -> str:
+    """The option of sbatch by which an array is found again."""
+    return f"--comment={ARRAY_COMMENT}{folder}"
 
 
 def _comment(run_id: str, attempt: int) -> str:

@@ -6,19 +6,26 @@ It reads text formats, not JSON: the JSON changes between releases, and has wron
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from phalanx.backends.contract import ENDED, RUNNING, WAITING, Observation
 from phalanx.ends import Cause
 
 PREFIX = "phalanx"
+ARRAY_COMMENT = f"{PREFIX}-array:"  # before the folder of an array
 QUEUE_FORMAT = "%A|%i|%T|%r|%S|%e|%V|%N|%k|%j"
 RECORDS_FORMAT = "JobID,State,ExitCode,DerivedExitCode,Reason,Start,End,NodeList,Comment,JobName"
 NODES_FORMAT = "%N|%T|%a"
 OUT_OF_MEMORY = "0:125"  # as an exit code
 _COMMENT = re.compile(rf"{PREFIX}:([A-Za-z0-9_-]+)(?::(\d+))?\Z")
 _NAME = re.compile(rf"{PREFIX}-([A-Za-z0-9_-]+)\Z")
+_LISTED = r"\d+(?:-\d+(?::[1-9]\d*)?)?"
+_IDENT = re.compile(
+    rf"(?P<job>\d+)(?:\+(?P<component>\d+)|_(?P<task>\d+)|_\[(?P<listed>{_LISTED}(?:,{_LISTED})*)(?:%\d+)?\])?",
+    re.ASCII,
+)
+MOST_TASKS = 4_000_000  # the highest number of a task that Slurm can be configured for
 _MEMORY = re.compile(r"xceeded (?:job )?memory limit|oom_kill event|oom-kill event|out-of-memory handler")
 _WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING", "RESV_DEL_HOLD"}
 _RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
@@ -98,12 +105,19 @@ _PASSING = re.compile(
     r"Could not establish a configuration source|Unable to process configuration file",
     re.IGNORECASE,
 )
+_OVER = re.compile(r"No error|Invalid job id|already (?:finished|completing)|no longer pending")
+_TOO_MANY = re.compile(
+    r"Invalid job array specification|SubmitJob|Slurm temporarily unable to accept job|Resource temporarily"
+    r"|Job violates accounting/QOS policy",
+    re.IGNORECASE,
+)
 
 
 class Row(NamedTuple):
-    """One line about a job. `job` is the number of the whole job: for a heterogeneous one, of its first component."""
+    """A line about a job. `job` is the number of the whole job: for a heterogeneous one, of its first component; for a
+    task of an array, that of the array and that of the task, such as `12_7`."""
 
-    job: int
+    job: str
     component: int
     state: str
     nodes: str
@@ -117,33 +131,48 @@ class Row(NamedTuple):
 
 def queue_rows(text: str) -> list[Row]:
     """Parse `squeue -h -o QUEUE_FORMAT`. Only names and comments can contain `|`, and those of Phalanx do not."""
-    rows = []
+    rows: list[Row] = []
     for line in text.splitlines():
         parts = [*line.split("|"), ""]
         if len(parts) < 10:
             continue
         number, ident, state, reason, starts_at, _, _, nodes, comment, name = parts[:10]
-        rows.append(_row(ident if "+" in ident else number, state, nodes, reason, starts_at, "", "", name, comment))
-    return [row for row in rows if row is not None]
+        ident = ident if "+" in ident or "_" in ident else number
+        rows += _rows(ident, state, nodes, reason, starts_at, "", "", name, comment)
+    return rows
 
 
 def record_rows(text: str) -> list[Row]:
     """Parse `sacct -nXP -o RECORDS_FORMAT`. With `-D`, a restarted job has a row for each start."""
-    rows = []
+    rows: list[Row] = []
     for line in text.splitlines():
         parts = [*line.split("|"), ""]
         if len(parts) < 10:
             continue
         ident, state, exit_code, of_steps, reason, _, _, nodes, comment, name = parts[:10]
-        rows.append(_row(ident, state, nodes, reason, "", exit_code, of_steps, name, comment))
-    return [row for row in rows if row is not None]
+        rows += _rows(ident, state, nodes, reason, "", exit_code, of_steps, name, comment)
+    return rows
 
 
-def _row(ident: str, *rest: str) -> Row | None:
-    leader, _, component = ident.partition("+")
-    if not leader.isdigit() or (component and not component.isdigit()):
-        return None
-    return Row(int(leader), int(component or 0), *rest)
+def _rows(ident: str, *rest: str) -> Iterator[Row]:
+    """The row of a job, or of each task of `12_[3,5-9%2]`: tasks that were never started share a line."""
+    found = _IDENT.fullmatch(ident)
+    if found is None:
+        return
+    number, component, task, listed = found.group("job", "component", "task", "listed")
+    if listed is not None:
+        for one in tasks_of(listed):
+            yield Row(f"{number}_{one}", 0, *rest)
+    else:
+        yield Row(number if task is None else f"{number}_{task}", int(component or 0), *rest)
+
+
+def tasks_of(listed: str) -> Iterator[int]:
+    """The numbers in `3,5-9` or `0-20:4`."""
+    for part in listed.split(","):
+        span, _, step = part.partition(":")
+        low, _, high = span.partition("-")
+        yield from range(int(low), min(int(high or low), MOST_TASKS) + 1, int(step or 1))
 
 
 def observed(rows: list[Row]) -> Observation:
@@ -180,6 +209,8 @@ def refine(seen: Observation, lines: Iterable[str]) -> Observation:
 
 def owner(row: Row) -> tuple[str | None, int]:
     """The run that a job belongs to, and the attempt of its first start."""
+    if "_" in row.job:
+        return None, 1  # its name and comment are those of the array
     found = _COMMENT.match(row.comment)
     if found is not None:
         return found[1], int(found[2] or 1)
@@ -187,8 +218,15 @@ def owner(row: Row) -> tuple[str | None, int]:
     return (named[1], 1) if named is not None else (None, 1)
 
 
-def group_by_job(rows: list[Row]) -> dict[int, list[Row]]:
-    jobs: dict[int, list[Row]] = {}
+def array_folder(row: Row) -> str | None:
+    """The folder of the array of Phalanx that a task belongs to."""
+    if "_" in row.job and row.comment.startswith(ARRAY_COMMENT):
+        return row.comment.removeprefix(ARRAY_COMMENT)
+    return None
+
+
+def group_by_job(rows: list[Row]) -> dict[str, list[Row]]:
+    jobs: dict[str, list[Row]] = {}
     for row in rows:
         jobs.setdefault(row.job, []).append(row)
     return jobs
@@ -219,6 +257,17 @@ def restarted_for(rows: list[Row]) -> str:
 def may_pass(complaint: str) -> bool:
     """Whether the error of a command may be transient."""
     return _PASSING.search(complaint) is not None
+
+
+def is_too_many(complaint: str) -> bool:
+    """Whether fewer tasks of an array might be accepted."""
+    return _TOO_MANY.search(complaint) is not None
+
+
+def is_only_over(complaint: str) -> bool:
+    """Whether an array was changed, except for tasks that have ended: `2_0: Job has already finished; 2_1-11: No
+    error`."""
+    return all(map(_OVER.search, complaint.split(";")))
 
 
 def is_for_want_of_nodes(complaint: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx.cli.options import complete_backend, complete_site, file_options, json_option, parse_params, read_files
-from phalanx.cli.render.backend_verdict import print_advice, print_note, verdict_of
+from phalanx.cli.render.backend_verdict import jobs_on_slurm, print_advice, print_note, verdict_of
 from phalanx.cli.render.output import FILE_IS_WRONG, print_errors, print_json, print_notes, printable
 
 if TYPE_CHECKING:
@@ -44,13 +44,17 @@ def command(
 
     Exit codes: 0 valid file, 1 invalid file, 2 invalid call.
     """
+    from phalanx.cli.earlier_runs import earlier_runs
     from phalanx.cli.render.plan_summary import all_notes, plan_of, summarise
     from phalanx.plan.framework_checks import load
 
     loaded, tree = load(read_files(files), parse_params(params))
     made = plan_of(loaded)
-    verdict = _with_gpu_history(verdict_of(loaded, made, tree, backend, site), loaded, made, tree)
-    summary = summarise(loaded, made)
+    jobs, submitted = None, made
+    if loaded.search is not None and made is not None and backend == "slurm":
+        jobs, submitted = jobs_on_slurm(loaded, made, {"site": site}, earlier_runs(loaded, made))
+    verdict = _with_gpu_history(verdict_of(loaded, submitted, tree, backend, site), loaded, made, tree)
+    summary = summarise(loaded, made, jobs)
     if as_json:
         print_json({**summary, **verdict.as_json()} if verdict is not None else summary)
     else:

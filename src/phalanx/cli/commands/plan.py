@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from phalanx.backends.contract import Job
     from phalanx.plan import Plan, Replica
     from phalanx.spec import Spec
-    from phalanx.submission.earlier_times import EarlierTimes
+    from phalanx.submission.trial_jobs import TrialJobs
 
 
 @click.command("plan")
@@ -57,13 +57,15 @@ def command(
         _find_replica(made, replica)
     if folder is not None and printable(folder) != folder:
         raise CallError(f"-o {folder!r}: the folder name contains unprintable characters")
+    trial, jobs = made, None
     if loaded.search is not None and made is not None and backend == "slurm":
-        made = _submitted(loaded, made, folder, cluster)
+        jobs, made = _submitted(loaded, made, folder, cluster)
     job = _rendered(loaded, made, backend or ("local" if folder else None), cluster)
     if job is not None and folder is not None:
         write_job(job, Path(folder))
     if as_json:
-        print_json(_as_json(loaded, made, job, folder))
+        search = {} if trial is None else _search_json(loaded, trial, jobs)
+        print_json(_as_json(loaded, made, job, folder) | search)
         return
     if job is not None and job.shown is not None and folder is None:
         click.echo(job.files[job.shown], nl=False)
@@ -74,14 +76,15 @@ def command(
         click.echo(f"job written to {printable(folder)}; start it with: {_start_line(job, folder)}")
 
 
-def _submitted(loaded: Spec, made: Plan, folder: str | None, cluster: dict[str, str | None]) -> Plan:
-    """The plan of the job that a group becomes. Raises CallError."""
+def _submitted(loaded: Spec, made: Plan, folder: str | None, cluster: dict[str, str | None]) -> tuple[TrialJobs, Plan]:
+    """How the trials of a group become jobs, and the plan of the job that is submitted. Raises CallError."""
+    from phalanx.cli.earlier_runs import earlier_runs
     from phalanx.cli.render.backend_verdict import jobs_on_slurm
 
-    jobs, submitted = jobs_on_slurm(loaded, made, cluster)
+    jobs, submitted = jobs_on_slurm(loaded, made, cluster, earlier_runs(loaded, made))
     if jobs.is_packed and folder is not None:
         raise CallError("the job of packed runs cannot be submitted by hand: `phalanx run --on slurm` does it")
-    return submitted
+    return jobs, submitted
 
 
 def _start_line(job: Job, folder: str) -> str:
@@ -128,20 +131,13 @@ def _packed(folder: Path) -> bytes:
 
 
 def _as_json(loaded: Spec, made: Plan | None, job: Job | None, folder: str | None) -> dict[str, Any]:
-    from phalanx.cli.render.plan_summary import all_notes, search_view
+    from phalanx.cli.render.plan_summary import all_notes
     from phalanx.plan.document import PlanView
 
     answer: dict[str, Any] = {"ok": True}
     if made is not None:
         answer |= PlanView(made).as_json()
     answer["kind"] = str(loaded.kind)
-    if loaded.search is not None:
-        from phalanx.cli.render.search_cost import cost_of, hours_of
-
-        assert made is not None
-        cost = cost_of(loaded.search)
-        answer["search"] = {**search_view(loaded), "cost": cost}
-        answer["search"]["hours"] = hours_of(loaded.search, cost, made, _earlier(loaded, made))
     if loaded.pipeline is not None:
         answer["ops"] = [_op_json(op) for op in loaded.pipeline.ops]
     if job is not None:
@@ -150,22 +146,17 @@ def _as_json(loaded: Spec, made: Plan | None, job: Job | None, folder: str | Non
     return answer
 
 
-def _earlier(loaded: Spec, made: Plan) -> EarlierTimes | None:
-    """How long earlier runs of the command of a group took in the home of this machine."""
-    from phalanx.cli.workspace.base import selected_server
-    from phalanx.cli.workspace.open_home import open_home
-    from phalanx.errors import SystemFault
-    from phalanx.home.home import default_home
-    from phalanx.submission.earlier_times import earlier_times
+def _search_json(loaded: Spec, trial: Plan, jobs: TrialJobs | None) -> dict[str, Any]:
+    """What a group costs, and how its trials become jobs. Empty for other files."""
+    if loaded.search is None:
+        return {}
+    from phalanx.cli.earlier_runs import earlier_runs
+    from phalanx.cli.render.plan_summary import search_view
+    from phalanx.cli.render.search_cost import cost_of, hours_of
 
-    if selected_server() is not None or not default_home().is_dir():
-        return None
-    try:
-        home, store = open_home()
-        with store:
-            return earlier_times(home, store, loaded, made)
-    except (CallError, SystemFault):  # a plan does not need the home
-        return None
+    cost = cost_of(loaded.search)
+    hours = hours_of(loaded.search, cost, trial, earlier_runs(loaded, trial))
+    return {"search": {**search_view(loaded, jobs), "cost": cost, "hours": hours}}
 
 
 def _op_json(op: Any) -> dict[str, Any]:
@@ -217,10 +208,11 @@ def _lines(loaded: Spec, made: Plan | None, replica: str | None) -> Iterator[str
         return
     assert made is not None
     if loaded.search is not None:
+        from phalanx.cli.earlier_runs import earlier_runs
         from phalanx.cli.render.search_cost import cost_lines
 
         yield click.style(f"group: {loaded.search.algorithm}", bold=True)
-        yield from cost_lines(loaded, made, _earlier(loaded, made))
+        yield from cost_lines(loaded, made, earlier_runs(loaded, made))
         yield ""
         yield "its first suggestion runs as:"
     yield from _one_replica(made, replica) if replica else _plan_lines(made)

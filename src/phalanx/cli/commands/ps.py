@@ -73,7 +73,8 @@ def command(
     `params.lr:<0.1`, `metric.loss:<=0.5` (its last value), `min.loss:<0.1` (its smallest one; `max.` likewise),
     `created_at:>1h` (in the last hour; also `30m`, `7d`, `2w`), `created_at:2026-01-01..2026-02-01`, `gpus:>2` (of all
     replicas; also `cpus`, `memory:>16g`, `replicas`, `nodes`), `host:node7`, `tags:a`, `starred:true`, `archived:true`,
-    `parent:ID` (the children of a run), `status:~failed` (not failed), `params.lr:nil` (without it).
+    `parent:ID` (the children of a run), `blocked:true` (waiting for other runs), `status:~failed` (not
+    failed), `params.lr:nil` (without it).
     """
     from phalanx.home.stars import OWNER
     from phalanx.store.rows import run_row

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from phalanx.cli.options import cluster_options, file_options, json_option, parse_params, read_files
+from phalanx.cli.options import cluster_options, file_options, json_option, parse_params, read_files, seconds_of
 from phalanx.cli.render.output import print_json
 from phalanx.cli.workspace.base import open_workspace
 from phalanx.errors import CallError, SpecError, SpecErrors
@@ -36,6 +36,12 @@ MOST_RUNS = 10_000  # of one call
 @cluster_options
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher priorities leave the queue first.")
 @click.option("--timeout", metavar="TIME", help='Stop the run after this time: seconds, or "90m", "1d12h".')
+@click.option(
+    "--after",
+    multiple=True,
+    metavar="RUN[:END]",
+    help="Start when RUN has ended: succeeded (default), failed or done. Repeat it to wait for several runs.",
+)
 @click.option("--strict", is_flag=True, help="Fail if the run requests more than this machine has.")
 @click.option("--unchecked", is_flag=True, help="Submit even if the site profile or sbatch predicts a rejection.")
 @click.option(
@@ -69,6 +75,7 @@ def command(
     backend: str | None,
     priority: int,
     timeout: str | None,
+    after: tuple[str, ...],
     strict: bool,
     unchecked: bool,
     snapshot: bool,
@@ -93,6 +100,9 @@ def command(
     an error, or one of the runs is refused, none is queued. A server checks each run as it is queued, and queues the
     others.
 
+    `--after RUN` (a name or an id) queues the run until RUN has succeeded. If RUN ends in another way, this run ends as
+    `upstream_failed` without starting; `phalanx resume` queues it again.
+
     With PHALANX_SERVER set, or after `phalanx login`, the server runs the file. The current folder is uploaded,
     except files matched by .polyaxonignore and .gitignore.
     """
@@ -113,7 +123,8 @@ def command(
             tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
             project=project,
             priority=priority,
-            timeout_s=_seconds(timeout),
+            timeout_s=seconds_of("--timeout", timeout),
+            after=after,
             on=backend,
             cluster=cluster,
             is_strict=strict,
@@ -212,12 +223,3 @@ class _Faults:
         if self.calls:
             count = f"{wanted - queued} of {wanted} runs were not queued" if queued else "nothing was queued"
             raise CallError(f"{count}: {'; '.join(self.calls)}")
-
-
-def _seconds(timeout: str | None) -> float | None:
-    from phalanx.spec.quantities import seconds
-
-    found = seconds(timeout) if timeout is not None else None
-    if timeout is not None and found is None:
-        raise CallError(f'--timeout {timeout!r}: expected seconds, or a duration such as "90m" or "1d12h"')
-    return found

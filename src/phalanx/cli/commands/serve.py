@@ -54,6 +54,12 @@ THIS_MACHINE = "127.0.0.1,::1"
 @click.option(
     "--only-admins-start", is_flag=True, help="Only admins may start runs on this machine; editors may still track."
 )
+@click.option(
+    "--sign-on",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Settings of an OpenID Connect provider, or of a proxy that authenticates users.",
+)
 @json_option
 def command(
     host: str,
@@ -67,6 +73,7 @@ def command(
     open_metrics: bool,
     rate: float,
     only_admins_start: bool,
+    sign_on: Path | None,
     as_json: bool,
 ) -> None:
     """Start a server for the home: web page, REST API, MLflow API, and tracking for runs on other machines.
@@ -84,7 +91,14 @@ def command(
             _say(started, with_token=not no_token_url)
 
     place = Home(home.absolute() if home is not None else default_home())
-    options = ServerOptions(allow_host, behind_proxy, open_metrics, access_log, log_format, rate, only_admins_start)
+    settings = None
+    if sign_on is not None:
+        from phalanx.server.auth.sign_on import read_settings
+
+        settings = read_settings(sign_on)
+    options = ServerOptions(
+        allow_host, behind_proxy, open_metrics, access_log, log_format, rate, only_admins_start, settings
+    )
     serve(place, host, port, database=os.environ.get("PHALANX_DATABASE"), options=options, say=say)
 
 

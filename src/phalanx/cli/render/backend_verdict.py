@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from phalanx.spec import Spec
     from phalanx.spec.tree import Node
     from phalanx.submission.checks import BackendVerdict
+    from phalanx.submission.earlier_times import EarlierTimes
     from phalanx.submission.trial_jobs import TrialJobs
 
 
@@ -51,12 +52,12 @@ def verdict_of(
     if site is not None and "site" not in find(backend).options:
         raise CallError("--site needs --on slurm")
     options = {"site": site}
-    if loaded.search is not None and made is not None and backend == "slurm":
-        _, made = jobs_on_slurm(loaded, made, options)
     return review(backend, _plans(loaded, made), tree, home=default_home(), environment=os.environ, options=options)
 
 
-def jobs_on_slurm(loaded: Spec, made: Plan, options: Mapping[str, str | None]) -> tuple[TrialJobs, Plan]:
+def jobs_on_slurm(
+    loaded: Spec, made: Plan, options: Mapping[str, str | None], earlier: EarlierTimes | None
+) -> tuple[TrialJobs, Plan]:
     """How the trials of a group become jobs, which is also printed to stderr, and the plan that is submitted. Raises
     CallError, SpecErrors."""
     import os
@@ -66,7 +67,8 @@ def jobs_on_slurm(loaded: Spec, made: Plan, options: Mapping[str, str | None]) -
     from phalanx.submission.allocation import jobs_of_group, unshared_python
 
     home = default_home()
-    jobs, submitted = jobs_of_group(home, loaded, made, find("slurm").target(home, made, options=options), os.environ)
+    site = find("slurm").target(home, made, options=options)
+    jobs, submitted = jobs_of_group(home, loaded, made, site, os.environ, earlier)
     click.echo(f"{click.style('note', fg='yellow')}: {printable(jobs.words)}", err=True)
     unshared = unshared_python(home) if jobs.is_packed else None
     if unshared is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phalanx import plan
 from phalanx.errors import Note
@@ -13,6 +13,9 @@ from phalanx.spec import Kind, Spec
 from phalanx.spec.commands import join
 from phalanx.spec.groups import first_suggestion
 from phalanx.spec.model import Amount, Resources, thaw
+
+if TYPE_CHECKING:
+    from phalanx.submission.trial_jobs import TrialJobs
 
 PREVIEW_ID = "preview"
 
@@ -49,7 +52,8 @@ def params_text(spec: Spec) -> Iterator[str]:
         yield f"{name}={shown.text if isinstance(shown, WrittenScalar) else thaw(value)}"
 
 
-def summarise(spec: Spec, made: Plan | None) -> dict[str, Any]:
+def summarise(spec: Spec, made: Plan | None, jobs: TrialJobs | None = None) -> dict[str, Any]:
+    """`jobs`: how the trials of a group become jobs, where that is asked for."""
     summary: dict[str, Any] = {
         "ok": True,
         "kind": str(spec.kind),
@@ -65,7 +69,7 @@ def summarise(spec: Spec, made: Plan | None) -> dict[str, Any]:
         "log_level": spec.logging.level,
     }
     if spec.search is not None:
-        summary["search"] = search_view(spec)
+        summary["search"] = search_view(spec, jobs)
     if spec.pipeline is not None:
         summary["ops"] = [op.name for op in spec.pipeline.ops]
     summary["notes"] = [note.as_json() for note in all_notes(spec, made)]
@@ -75,10 +79,12 @@ def summarise(spec: Spec, made: Plan | None) -> dict[str, Any]:
 _WITHOUT_BACKEND = (Kind.BUILD, Kind.NOTEBOOK, Kind.TENSORBOARD)
 
 
-def search_view(spec: Spec) -> dict[str, Any]:
+def search_view(spec: Spec, jobs: TrialJobs | None = None) -> dict[str, Any]:
     search = spec.search
     assert search is not None
+    found = {} if jobs is None else {"jobs": jobs.as_json()}
     return {
+        **found,
         "algorithm": search.algorithm,
         "concurrency": search.concurrency,
         "n_experiments": search.n_experiments,

@@ -25,8 +25,8 @@ from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 from phalanx.home.lease import Lease
 from phalanx.home.tracked_events import read_events
+from phalanx.insight.wait_reasons import waits_for
 from phalanx.logs.merge import merged
-from phalanx.scheduler.resumes import apply_requests
 from phalanx.scheduler.runner import TURN_S, SchedulerRunner, schedule_once, start_background
 from phalanx.store.model_index import ModelIndex
 
@@ -134,8 +134,8 @@ class HomeWorkspace:
         return ModelIndex(self.rows).runs_with(row.digest for row in artifacts if row.digest is not None)
 
     def waits_for(self, run: Run) -> str | None:
-        """Why a run is waiting in the queue of a cluster, as text."""
-        return waits_for(self.rows, run)
+        """What a run waits for, as text."""
+        return waits_for(self.rows, [run]).get(run.id)
 
     def lies_in(self, run: Run) -> Mapping[str, str]:
         """The location of a run: its folder and the packages installed for it."""
@@ -156,11 +156,6 @@ def attending(home: Home, store: Store) -> Iterator[SchedulerRunner]:
         yield runner
     finally:
         runner.release()
-
-
-def waits_for(store: Store, run: Run) -> str | None:
-    waiting = store.facts(run.id).get("waiting") if run.status in ("scheduled", "starting", "running") else None
-    return str(waiting["why"]) if isinstance(waiting, dict) else None
 
 
 class HomeFiles:
@@ -245,7 +240,7 @@ class HomeLogs:
                 until = None if over else time.time() - HOLD_S
                 lines = _attended((log.lines(until) for log in logs), runner)
                 before = float("inf") if until is None else until - HOLD_S
-                yield LogBatch(lines, before, run, tail if logs else None, waits_for(self.store, run))
+                yield LogBatch(lines, before, run, tail if logs else None, waits_for(self.store, [run]).get(run.id))
                 tail = None if logs else tail
                 if over or not pause(runner.pause_s):
                     return
@@ -298,6 +293,7 @@ class HomeRunActions:
 
     def resume(self, run: Run) -> Run:
         """Start the next attempt of a finished run. Raises CallError."""
+        from phalanx.scheduler.resumes import apply_requests
         from phalanx.submission.resume import request_resume
 
         request_resume(self.home, run, dict(os.environ))

@@ -320,6 +320,7 @@ class ServerRunActions:
             project=submission.project,
             priority=submission.priority,
             timeout=submission.timeout_s,
+            after=submission.after,
             on=submission.on,
             strict=submission.is_strict,
             unchecked=submission.is_unchecked,

@@ -17,7 +17,7 @@ from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
 from phalanx.home.group_folder import SearchJournal, allocation_id, trial_id
 from phalanx.ingest.adoption import adopt_all, index
-from phalanx.scheduler.group_state import PAUSED, GroupState, Leg
+from phalanx.scheduler.group_state import PAUSED, Leg
 from phalanx.scheduler.groups import ActiveGroup
 from phalanx.scheduler.ledger import Ledger
 from phalanx.scheduler.resumes import queue_next_attempt
@@ -54,8 +54,7 @@ class PackedGroup(ActiveGroup):
         self.close()
         self.journal = SearchJournal(self.folder.journal_file)
         records = self.journal.read()
-        search = self.factory.search
-        self.state = GroupState(self.settings.metric, search.concurrency, records, search.repeats)
+        self.state = self._folded(records)
         followed = int((self.store.facts(self.id).get(FOLLOWED) or {}).get("seq", 0))
         self.unread = [record for record in records if record["seq"] > followed]
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
+from phalanx.naming import has_control_characters
 from phalanx.server.auth.identities import ALL, Role, role_or_least
 from phalanx.server.auth.record_file import RecordFile
 
@@ -36,6 +37,7 @@ class User(NamedTuple):
     cost: int
     created: float
     changed: float  # when the password was set
+    subject: str | None = None  # who this is at the identity provider or proxy; such a user has no password
 
     def row(self) -> dict[str, Any]:
         return {**self._asdict(), "roles": {project: role.word for project, role in self.roles.items()}}
@@ -86,12 +88,35 @@ class Accounts:
             _check_roles(roles)
             return self._replace(user._replace(roles=roles))
 
+    def signed_on(self, subject: str, name: str, roles: Mapping[str, Role]) -> User:
+        """The user of this subject with these roles; added at the first sign-on. A later one does not change the name.
+        Raises CallError when the name is invalid, or belongs to somebody else."""
+        known = next((user for user in self.known() if user.subject == subject), None)
+        if known is not None and known.roles == roles:
+            return known
+        check_name(name)
+        _check_roles(roles)
+        with self.kept.alone():
+            for user in self.known():
+                if user.subject == subject:
+                    return self._replace(user._replace(roles=dict(roles)))
+            for user in self.known():
+                if user.name.lower() == name.lower():
+                    raise CallError(f"a user named `{user.name}` already exists and is not the one who signs on")
+            now = time.time()
+            # No password has this hash. Sessions depend on it: they end when the user is removed.
+            added = User(name, dict(roles), "", secrets.token_hex(HASH_BYTES), 0, now, now, subject)
+            self._write([*self.known(), added])
+            return added
+
     def set_password(self, name: str, password: str) -> User:
         """Ends every session that was opened with the old password. Raises CallError."""
         salt, digest = _fresh(password)
         with self.kept.alone():
-            user = self.get(name)._replace(salt=salt, hash=digest, cost=COST, changed=time.time())
-            return self._replace(user)
+            user = self.get(name)
+            if user.subject is not None:
+                raise CallError(f"`{user.name}` signs on through the identity provider and has no password here")
+            return self._replace(user._replace(salt=salt, hash=digest, cost=COST, changed=time.time()))
 
     def remove(self, name: str) -> None:
         """Removes the user's sessions and tokens as well. Raises CallError when no user has this name."""
@@ -103,6 +128,8 @@ class Accounts:
         """The user with this name and password. An unknown name costs as much computation as a known one, so that
         timing does not reveal which names exist."""
         user = self.find(name)
+        if user is not None and user.subject is not None:
+            user = None
         salt, cost = (user.salt, user.cost) if user is not None else ("00" * SALT_BYTES, COST)
         digest = _digest(password, salt, cost)
         return user if user is not None and hmac.compare_digest(digest, user.hash) else None
@@ -122,8 +149,10 @@ def check_name(name: str) -> None:
 
 
 def check_project(project: str) -> None:
-    if not project.strip() or len(project) > LONGEST_PROJECT or not project.isprintable():
-        raise CallError(f"a project name has 1 to {LONGEST_PROJECT} characters; `{ALL}` means all projects")
+    if not project.strip() or len(project) > LONGEST_PROJECT or has_control_characters(project):
+        raise CallError(
+            f"a project name has 1 to {LONGEST_PROJECT} characters without line breaks; `{ALL}` means all projects"
+        )
 
 
 def _check_roles(roles: Mapping[str, Role]) -> None:
@@ -146,7 +175,7 @@ def _fresh(password: str) -> tuple[str, str]:
 def _digest(password: str, salt: str, cost: int) -> str:
     # Normalise: keyboards encode the same letters differently. Limit the length: hashing megabytes would be a denial of
     # service.
-    text = unicodedata.normalize("NFC", password[: LONGEST_PASSWORD + 1]).encode("utf-8", "surrogateescape")
+    text = unicodedata.normalize("NFC", password[: LONGEST_PASSWORD + 1]).encode("utf-8", "surrogatepass")
     memory = 2 * 128 * BLOCK * cost
     found = hashlib.scrypt(text, salt=bytes.fromhex(salt), n=cost, r=BLOCK, p=1, maxmem=memory, dklen=HASH_BYTES)
     return found.hex()
@@ -155,6 +184,7 @@ def _digest(password: str, salt: str, cost: int) -> str:
 def _decoded(row: dict[str, Any]) -> User:
     roles = {str(project): role_or_least(str(role)) for project, role in row["roles"].items()}
     bytes.fromhex(row["salt"])
+    subject = row.get("subject")
     return User(
         str(row["name"]),
         roles,
@@ -163,4 +193,5 @@ def _decoded(row: dict[str, Any]) -> User:
         int(row["cost"]),
         float(row["created"]),
         float(row["changed"]),
+        str(subject) if subject is not None else None,
     )

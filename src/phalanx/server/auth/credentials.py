@@ -20,8 +20,10 @@ from starlette.types import Scope
 from phalanx.errors import CallError, SystemFault
 from phalanx.server.auth.accounts import Accounts, User
 from phalanx.server.auth.identities import ALL, Identity
+from phalanx.server.auth.proxy_header import ProxiedUser
 from phalanx.server.auth.rate_limits import ConcurrencyGate, LoginFailures, RateLimits, network_of
 from phalanx.server.auth.sessions import Sessions
+from phalanx.server.auth.sign_on import SignOnSettings
 from phalanx.server.auth.tokens import Tokens, is_token
 from phalanx.server.http.responses import RequestError
 
@@ -30,6 +32,7 @@ NO_TOKEN = "send the header `Authorization: Bearer TOKEN`; the owner's token is 
 AT_ONCE = 2  # password checks at once; each takes 32 MiB
 REMEMBERED_S = 600.0
 MOST_REMEMBERED = 1000
+NO_ROLE = "you have no role on this server: ask its administrator for one"
 
 
 class AuthResult(NamedTuple):
@@ -54,6 +57,7 @@ class Credentials:
         self.tokens = Tokens(home, self.accounts)
         self.sessions = Sessions(home, self.tokens, self.accounts)
         self.limit(RateLimits())
+        self.sign_on: SignOnSettings | None = None
         self._proven = _Proven()
 
     def limit(self, limits: RateLimits) -> None:
@@ -62,16 +66,26 @@ class Credentials:
 
     def is_anybody_limited(self) -> bool:
         """Whether any user or token is limited to some projects. Raises CallError."""
-        given = [user.roles.keys() for user in self.accounts.known()]
+        rules = self.sign_on.roles if self.sign_on is not None else ()
+        given = [*(user.roles.keys() for user in self.accounts.known()), *(rule.projects for rule in rules)]
         return any(
             ALL not in places for places in [*given, *(token.projects or (ALL,) for token in self.tokens.known())]
         )
 
-    async def claim(self, headers: Headers, method: str, address: str) -> AuthResult:
-        """Never raises: invalid credentials may not matter for this path."""
+    async def claim(
+        self, headers: Headers, method: str, address: str, proxied: ProxiedUser | None = None
+    ) -> AuthResult:
+        """`proxied`: the user whom a trusted proxy names. Never raises: invalid credentials may not matter for this
+        path."""
         try:
             shown = headers.get("authorization")
-            found = await self._shown(shown, address) if shown else self._cookie(headers, method)
+            if shown:
+                found = await self._shown(shown, address)
+            else:
+                found = self._proxied(proxied) if proxied is not None else self._cookie(headers)
+                if found is not None and method not in SAFE_METHODS and not is_from_here(headers):
+                    message = "only this server's own page may do this without a token"
+                    raise RequestError(403, message, NO_TOKEN)
             return AuthResult(found._replace(address=address) if found is not None else None)
         except RequestError as refusal:
             return AuthResult(refusal=refusal)
@@ -106,13 +120,22 @@ class Credentials:
             self._proven.put(user, password)
         return Identity(user.name, user.roles, kind="user")
 
-    def _cookie(self, headers: Headers, method: str) -> Identity | None:
-        """Browsers send the cookie whichever page makes the request, so changes are accepted only from our own page."""
+    def _cookie(self, headers: Headers) -> Identity | None:
+        """Browsers send the cookie whichever page makes the request, so `claim` accepts changes only from our own
+        page."""
         value = cookies_of(headers).get(self.sessions.cookie)
-        found = self.sessions.identify(value) if value else None
-        if found is not None and method not in SAFE_METHODS and not is_from_here(headers):
-            raise RequestError(403, "only this server's own page may do this with a session cookie", NO_TOKEN)
-        return found
+        return self.sessions.identify(value) if value else None
+
+    def _proxied(self, user: ProxiedUser) -> Identity:
+        """A proxy names its user whichever page makes the request, as with a cookie."""
+        roles = self.sign_on.roles_of(user.groups) if self.sign_on is not None else {}
+        if not roles:
+            raise RequestError(403, NO_ROLE)
+        try:
+            found = self.accounts.signed_on(f"proxy {user.name}", user.name, roles)
+        except CallError as fault:
+            raise RequestError(403, str(fault)) from None
+        return Identity(found.name, found.roles, kind="proxy")
 
 
 class _Proven:
@@ -137,7 +160,7 @@ class _Proven:
                 self._kept.popitem(last=False)
 
     def _mac(self, name: str, password: str) -> bytes:
-        return hmac.digest(self._key, f"{name}\n{password}".encode("utf-8", "surrogateescape"), hashlib.sha256)
+        return hmac.digest(self._key, f"{name}\n{password}".encode("utf-8", "surrogatepass"), hashlib.sha256)
 
 
 def shown_in(header: str) -> tuple[str | None, str]:

@@ -49,7 +49,7 @@ class Identity(NamedTuple):
     run_id: str | None = None
     attempt: int | None = None
     address: str = ""
-    kind: str = "token"  # token, user, run or session
+    kind: str = "token"  # token, user, run, session or proxy
 
     def role_on(self, project: str) -> Role | None:
         found = [role for place in (ALL, project) if (role := self.roles.get(place)) is not None]

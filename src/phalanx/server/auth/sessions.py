@@ -46,9 +46,9 @@ class Sessions:
         name."""
         return f"phalanx-{hashlib.sha256(self.key).hexdigest()[:8]}"
 
-    def open(self, kind: str, name: str) -> str:
+    def open(self, kind: str, name: str, life_s: float = LIFE_S) -> str:
         """The cookie value for a caller who has just authenticated."""
-        content = f"{int(time.time()) + LIFE_S}~{kind}~{name}~{secrets.token_hex(8)}"  # no two sessions are equal
+        content = f"{int(time.time() + life_s)}~{kind}~{name}~{secrets.token_hex(8)}"  # no two sessions are equal
         return f"{content}~{self._mac(content, self._owner(kind, name)[0])}"
 
     def identify(self, value: str) -> Identity | None:

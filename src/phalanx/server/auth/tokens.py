@@ -180,7 +180,7 @@ def is_token(text: str) -> bool:
 
 def _hash(text: str) -> str:
     """Tokens are long and random, so a slow hash is not needed."""
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _decoded(row: dict[str, Any]) -> Token:

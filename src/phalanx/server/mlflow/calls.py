@@ -13,7 +13,7 @@ from phalanx.naming import PARENT
 from phalanx.server.auth.identities import ALL, Identity, Role
 from phalanx.server.context import Context
 from phalanx.server.http.responses import RequestError
-from phalanx.server.mlflow.errors import MlflowError, invalid, not_found, truncated
+from phalanx.server.mlflow.errors import MlflowError, check_name, invalid, not_found, truncated
 from phalanx.store import Run
 
 
@@ -55,6 +55,10 @@ class Call:
         if len(found) > longest:
             raise MlflowError(f"'{name}' exceeds the maximum length of {longest} characters")
         return found
+
+    def name(self, name: str, longest: int = 20_000, *, needed: bool = True) -> str:
+        """The name of something: a run, a tag, a param."""
+        return check_name(self.text(name, longest, needed=needed), name)
 
     def texts(self, name: str, most: int = 10_000) -> list[str]:
         found = self.fields.get(name)

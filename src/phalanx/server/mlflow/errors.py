@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from phalanx.naming import has_control_characters
 from phalanx.server.http.responses import MLFLOW_CODES
 
 HTTP_STATUS = {
@@ -39,6 +40,13 @@ def invalid(name: str, value: Any, expected: str) -> MlflowError:
     text = json.dumps(value, ensure_ascii=False)
     shown = text if len(text) <= 100 else text[:99] + "…"
     return MlflowError(f"Invalid value {shown} for parameter '{name}' supplied: {expected}")
+
+
+def check_name(name: str, parameter: str) -> str:
+    """Raises MlflowError for a name with line breaks or other control characters."""
+    if has_control_characters(name):
+        raise invalid(parameter, name, "a name must not contain line breaks or other control characters")
+    return name
 
 
 def truncated(value: Any) -> str:

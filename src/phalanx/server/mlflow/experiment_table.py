@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
-from unicodedata import category
 
 from phalanx.errors import SystemFault
+from phalanx.naming import has_control_characters
 from phalanx.server.auth.identities import ALL
 from phalanx.server.auth.record_file import RecordFile
 from phalanx.server.mlflow.errors import MlflowError, not_found
@@ -149,7 +149,7 @@ def no_experiment(key: str) -> MlflowError:
 def check_name(name: str) -> None:
     if not name.strip() or len(name) > LONGEST_NAME:
         raise MlflowError(f"Invalid experiment name: it must have 1 to {LONGEST_NAME} characters")
-    if name == ALL or any(category(sign) in ("Cc", "Cs") for sign in name):
+    if name == ALL or has_control_characters(name):
         raise MlflowError(f"Invalid experiment name: it must not be '{ALL}' or contain control characters")
 
 

@@ -69,7 +69,7 @@ def create(call: Call) -> dict[str, Any]:
     name = call.text("name")
     call.check_edits(table(call).free_project(name))
     tags = {
-        one.text("key", LONGEST_TAG): one.text("value", LONGEST_TAG_VALUE, needed=False) for one in parts(call, "tags")
+        one.name("key", LONGEST_TAG): one.text("value", LONGEST_TAG_VALUE, needed=False) for one in parts(call, "tags")
     }
     location = call.text("artifact_location", 2000, needed=False) or None
     made = table(call).create(name, projects(call), tags, location)
@@ -175,7 +175,7 @@ def restore(call: Call) -> dict[str, Any]:
 
 @call("POST", "experiments/set-experiment-tag")
 def set_tag(call: Call) -> dict[str, Any]:
-    key, value = call.text("key", LONGEST_TAG), call.text("value", LONGEST_TAG_VALUE, needed=False)
+    key, value = call.name("key", LONGEST_TAG), call.text("value", LONGEST_TAG_VALUE, needed=False)
     if own(call) is not None:
         return {}  # a run does not change its project
     with table(call).alone():

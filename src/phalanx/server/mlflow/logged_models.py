@@ -77,7 +77,7 @@ def change(call: Call, model_id: str, **changes: Any) -> dict[str, Any]:
 
 @call("POST", "logged-models")
 def create(call: Call) -> dict[str, Any]:
-    name = call.text("name", 250, needed=False) or f"model-{secrets.token_hex(4)}"
+    name = call.name("name", 250, needed=False) or f"model-{secrets.token_hex(4)}"
     if _BAD_IN_NAME.search(name):
         raise MlflowError(f"Invalid model name {truncated(name)}: it must not contain / : . % or quotes")
     source = call.text("source_run_id", 300, needed=False)
@@ -94,11 +94,11 @@ def create(call: Call) -> dict[str, Any]:
         "folder": folder,
         "artifact_uri": f"mlflow-artifacts:/{run.id}/models/{folder}",
         "status": PENDING,
-        "model_type": call.text("model_type", 500, needed=False),
+        "model_type": call.name("model_type", 500, needed=False),
         "created": now,
         "updated": now,
-        "params": {one.text("key", 250): one.text("value", needed=False) for one in parts(call, "params")},
-        "tags": {one.text("key", 250): one.text("value", needed=False) for one in parts(call, "tags")},
+        "params": {one.name("key", 250): one.text("value", needed=False) for one in parts(call, "params")},
+        "tags": {one.name("key", 250): one.text("value", needed=False) for one in parts(call, "tags")},
         "metrics": [],
     }
     with call.here.run_writers.of(run.id):
@@ -200,7 +200,7 @@ def delete(call: Call) -> dict[str, Any]:
 
 @call("PATCH", "logged-models/*/tags")
 def set_tags(call: Call) -> dict[str, Any]:
-    given = {one.text("key", 250): one.text("value", needed=False) for one in parts(call, "tags")}
+    given = {one.name("key", 250): one.text("value", needed=False) for one in parts(call, "tags")}
     with call.here.run_writers.of(read(call, call.steps[0])["run_id"]):
         model = change(call, call.steps[0], tags={**read(call, call.steps[0])["tags"], **given})
     return {"model": row(call, model)}
@@ -219,7 +219,7 @@ def delete_tag(call: Call) -> dict[str, Any]:
 
 @call("POST", "logged-models/*/params")
 def log_params(call: Call) -> dict[str, Any]:
-    given = {one.text("key", 250): one.text("value", needed=False) for one in parts(call, "params")}
+    given = {one.name("key", 250): one.text("value", needed=False) for one in parts(call, "params")}
     with call.here.run_writers.of(read(call, call.steps[0])["run_id"]):
         change(call, call.steps[0], params={**read(call, call.steps[0])["params"], **given})
     return {}

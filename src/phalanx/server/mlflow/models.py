@@ -161,7 +161,7 @@ def tags_of(call: Call) -> dict[str, str]:
 
 def key_of(call: Call) -> str:
     """Raises MlflowError for the label that stores a model's owning projects."""
-    key = call.text("key", 250)
+    key = call.name("key", 250)
     if key == PROJECTS:
         raise MlflowError(f"the tag {PROJECTS} can be set only by the server")
     return key

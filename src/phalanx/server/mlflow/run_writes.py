@@ -10,8 +10,8 @@ from phalanx import run_paths
 from phalanx.server import external_lifecycle
 from phalanx.server.labels import DELETED
 from phalanx.server.mlflow.calls import Call, integer, number
-from phalanx.server.mlflow.errors import MlflowError, invalid, not_found, truncated
-from phalanx.server.mlflow.views import NAME, NOTE, param_text
+from phalanx.server.mlflow.errors import MlflowError, check_name, invalid, not_found, truncated
+from phalanx.server.mlflow.views import NAME, NOTE, USER, param_text
 from phalanx.server.run_writers import LoggedPoint, RunWriter
 from phalanx.store import Run, Summary
 from phalanx.store.series.strands import Point
@@ -48,6 +48,7 @@ def point_of(fields: Mapping[str, Any], where: str = "") -> LoggedPoint:
     key = fields["key"]
     if not isinstance(key, str):
         raise invalid(f"{where}key", key, "expected a string")
+    check_name(key, f"{where}key")
     if len(key) > LONGEST_KEY:
         raise MlflowError(f"Metric name {truncated(key)} exceeds the maximum length of {LONGEST_KEY} characters")
     at = integer(fields["timestamp"], f"{where}timestamp")
@@ -122,7 +123,7 @@ def _unknown(call: Call, run: Run, replica: str, points: Sequence[LoggedPoint]) 
 def params_of(calls: Sequence[Call]) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in calls:
-        key, value = one.text("key"), one.text("value", 10**7, needed=False)
+        key, value = one.name("key"), one.text("value", 10**7, needed=False)
         if len(key) > LONGEST_KEY:
             raise MlflowError(f"Param key {truncated(key)} exceeds the maximum length of {LONGEST_KEY} characters")
         if len(value) > LONGEST_PARAM:
@@ -157,6 +158,7 @@ def check_tags(tags: Mapping[str, str]) -> dict[str, str]:
     for key, value in tags.items():
         if not key or len(key) > LONGEST_KEY:
             raise MlflowError(f"Tag key {truncated(key)} must have 1 to {LONGEST_KEY} characters")
+        check_name(value if key in (NAME, USER) else key, key)
         if len(value) > LONGEST_TAG:
             raise MlflowError(f"Tag value of {truncated(key)} exceeds the maximum length of {LONGEST_TAG} characters")
     return dict(tags)

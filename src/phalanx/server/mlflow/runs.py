@@ -50,9 +50,9 @@ def make(call: Call, tags: dict[str, str]) -> Run:
     about = external_folder.Description(
         project=(mine or experiment).project,
         source="started by an MLflow client",
-        name=call.text("run_name", LONGEST_NAME, needed=False) or tags.get(NAME, "")[:LONGEST_NAME] or generated_name(),
+        name=call.name("run_name", LONGEST_NAME, needed=False) or tags.get(NAME, "")[:LONGEST_NAME] or generated_name(),
         description=tags.get(NOTE) or None,
-        user=_user(call, tags.get(USER) or call.text("user_id", 200, needed=False) or None),
+        user=_user(call, tags.get(USER) or call.name("user_id", 200, needed=False) or None),
     )
     labels = {key: value for key, value in tags.items() if key not in (NAME, NOTE, USER)}
     created_at = started / 1000 if 0 < started < 4_000_000_000_000 else None
@@ -75,7 +75,7 @@ def update(call: Call) -> dict[str, Any]:
     """Change a name or a status. For a run that Phalanx started, the scheduler detects the end."""
     run = call.own_run()
     status = status_of(call)
-    name = call.text("run_name", LONGEST_NAME, needed=False)
+    name = call.name("run_name", LONGEST_NAME, needed=False)
     if name and name != run.name:
         with call.here.run_writers.of(run.id):
             note_labels(call, run, {NAME: name})

@@ -119,13 +119,13 @@ def log_inputs(call: Call) -> dict[str, Any]:
 
 def _dataset_event(one: Call, now: float) -> dict[str, Any]:
     dataset = one.of(one.inner("dataset"))
-    name, digest = dataset.text("name", 500), dataset.text("digest", 100)
+    name, digest = dataset.name("name", 500), dataset.name("digest", 100)
     kept = {
         key: dataset.text(key, LONGEST_DATASET, needed=False)
         for key in ("source_type", "source", "schema", "profile")
         if dataset.fields.get(key)
     }
-    tags = [{"key": tag.text("key"), "value": tag.text("value", needed=False)} for tag in parts(one, "tags")]
+    tags = [{"key": tag.name("key"), "value": tag.text("value", needed=False)} for tag in parts(one, "tags")]
     row = {"dataset": {"name": name, "digest": digest, **kept}, "tags": tags}
     # Two datasets of one name are distinguished by their content, as in MLflow.
     return {"at": now, "kind": "dataset", "name": f"{name} ({digest})", "digest": digest, "info": {"mlflow": row}}

@@ -14,12 +14,12 @@ from phalanx import __version__
 from phalanx.backends.contract import LOCAL_BACKENDS
 from phalanx.backends.local.capacity import NOTHING, Capacity, excess, requested_by, this_machine
 from phalanx.home.home import Home
+from phalanx.insight.wait_reasons import waits_for
 from phalanx.locks import take
 from phalanx.server.auth.identities import Role
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse
-from phalanx.server.rows import waits_for
 from phalanx.store import Run
 from phalanx.store.rows import run_row
 from phalanx.stored_plan import PlanDamaged, read_plan

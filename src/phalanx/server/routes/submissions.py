@@ -15,7 +15,7 @@ from phalanx.errors import CallError, SpecErrors
 from phalanx.home.home import Home
 from phalanx.plan.framework_checks import load
 from phalanx.server.auth.identities import Identity, Role
-from phalanx.server.context import Caller, Here, require_role
+from phalanx.server.context import Caller, Context, Here, require_role
 from phalanx.server.http import openapi
 from phalanx.server.http.bodies import JsonBody, json_object
 from phalanx.server.http.fields import LONGEST_TEXT, flag, mapping, string_list, text
@@ -25,6 +25,7 @@ from phalanx.server.run_environment import environment_for_runs
 from phalanx.spec.quantities import seconds
 from phalanx.store.rows import run_row
 from phalanx.submission.checks import check_priority, check_project, check_text
+from phalanx.submission.dependencies import resolve
 from phalanx.submission.model import CodeSource, PreparedRun, Remark, Submission
 from phalanx.submission.provenance import record
 from phalanx.submission.submit import create, prepare
@@ -45,6 +46,7 @@ ORDER = {
     "project": openapi.TEXT,
     "priority": openapi.WHOLE,
     "timeout": {"anyOf": [openapi.NUMBER, openapi.TEXT]},
+    "after": openapi.TEXTS,
     "on": openapi.TEXT,
     "code": openapi.TEXT,
     "strict": openapi.FLAG,
@@ -56,7 +58,8 @@ ORDER = {
 @router.post("/runs/submit", status_code=201, openapi_extra=openapi.body(ORDER, "files"))
 def submit_run(request: Request, body: JsonBody, here: Here, caller: Caller) -> JsonResponse:
     """Submit a run: `files` (a list of `name` and `text`; later files override earlier ones), `params`, `name`,
-    `description`, `tags`, `project`, `priority`, `timeout`, `on`, and `code`, the id of a snapshot. `strict` rejects a
+    `description`, `tags`, `project`, `priority`, `timeout`, `on`, and `code`, the id of a snapshot. `after` are runs to
+    wait for: `RUN`, `RUN:failed` or `RUN:done`. `strict` rejects a
     run that requests more than the machine has; `unchecked` submits even if the site profile predicts a rejection;
     `git` may give commit, branch and diff of the code. All errors of the files are returned at once, as `faults` with
     their positions."""
@@ -66,7 +69,7 @@ def submit_run(request: Request, body: JsonBody, here: Here, caller: Caller) -> 
     require_role(caller, project, Role.EDITOR)
     remarks: list[Remark] = []
     try:
-        prepared = prepare(here.home, read_submission(wanted, project, here.home, caller), remarks.append)
+        prepared = prepare(here.home, read_submission(wanted, project, here, caller), remarks.append, here.store)
         run = create(here.home, here.store, prepared)
     except SpecErrors as wrong:
         faults = [error.as_json() for error in wrong.errors]
@@ -93,12 +96,13 @@ def recording(home: Home, prepared: PreparedRun) -> BackgroundTask:
 # reading the body ----------------------------------------------------------------------------------------------------
 
 
-def read_submission(wanted: Mapping[str, Any], project: str, home: Home, caller: Identity) -> Submission:
+def read_submission(wanted: Mapping[str, Any], project: str, here: Context, caller: Identity) -> Submission:
     """Raises RequestError, CallError, SpecErrors."""
     files, params, git = _files(wanted), _params(wanted), _git(wanted)
     snapshot = text(wanted, "code", 100)
-    put_code = partial(Uploads(home).take, snapshot, caller.name) if snapshot else None
+    put_code = partial(Uploads(here.home).take, snapshot, caller.name) if snapshot else None
     loaded, tree = load(files, params)
+    after = (*loaded.after, *string_list(wanted, "after"))
     return Submission(
         spec=loaded,
         tree=tree,
@@ -112,6 +116,7 @@ def read_submission(wanted: Mapping[str, Any], project: str, home: Home, caller:
         project=project,
         priority=check_priority(wanted.get("priority") or 0),
         timeout_s=_timeout(wanted),
+        waits_for=resolve(after, lambda name: here.find_named(name, caller)),
         on=text(wanted, "on", 100) or None,
         user=caller.name,
         is_strict=flag(wanted, "strict"),

@@ -14,8 +14,10 @@ fail() {
   exit 1
 }
 here=${1:-}
+job=${SLURM_ARRAY_TASK_ID:+${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID}
+job=${job:-$SLURM_JOB_ID}
 if [ -z "$here" ]; then # Slurm runs a copy of this script, and knows where it came from
-  here=$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=//p' | head -n 1)
+  here=$(scontrol show job "$job" | sed -n 's/^ *Command=//p' | head -n 1)
   here=${here%/*}
 fi
 [ -f "$here/job/agent.pyz" ] || fail "there is no job/agent.pyz in '$here': keep it beside run.sh"
@@ -58,6 +60,6 @@ step none --as-rank
 "${agent[@]}" --settle
 code=$?
 if [ "$code" -eq 85 ]; then # the time of this segment is over, that of the run is not
-  scontrol requeue "$SLURM_JOB_ID" && sleep 60
+  scontrol requeue "$job" && sleep 60
 fi
 exit "$code"

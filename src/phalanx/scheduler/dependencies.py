@@ -1,0 +1,56 @@
+"""Runs that wait for other runs: released when all their conditions hold, ended when one of them never will."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from phalanx.home.dependencies import Dependency, RequiredEnd, read_dependencies, waiting_words
+from phalanx.scheduler.ledger import Ledger
+from phalanx.scheduler.unfinished import GROUP
+from phalanx.store import Run
+from phalanx.store.dependencies import OpenDependency
+from phalanx.store.statuses import Status
+
+Guard = Callable[[Callable[[Run], Any], Run, Any], Any]
+
+
+def settle_all(ledger: Ledger, guarded: Guard, up_to_date: Callable[[Run], Run | None]) -> None:
+    """Settle all dependencies on runs that have ended. `guarded` calls a function so that an error of one run does not
+    block the others; `up_to_date` reads the history of a run."""
+    for run_id, dependencies in groupby(ledger.store.decided_dependencies(), attrgetter("run_id")):
+        run = ledger.store.find(run_id)
+        found = run if run.kind == GROUP else guarded(up_to_date, run, run)
+        if found is None or found.is_done or found.attempt:
+            ledger.store.close_dependencies(run_id)  # it has ended, or had started before
+        else:
+            guarded(partial(_settle, ledger, list(dependencies)), found, None)
+
+
+def _settle(ledger: Ledger, dependencies: list[OpenDependency], run: Run) -> None:
+    """Close the dependencies of a waiting run that are fulfilled, and end the run if one of them cannot be."""
+    known = {other.run_id: other for other in read_dependencies(ledger.home.run(run.id))}
+    for open_one in dependencies:
+        condition = RequiredEnd(open_one.condition)
+        if condition.holds(open_one.status) is False:
+            other = known.get(open_one.upstream) or Dependency(open_one.upstream, condition)
+            ledger.finish(run, Status.UPSTREAM_FAILED, _why_not(ledger, other, open_one.status))
+            ledger.store.close_dependencies(run.id)
+            ledger.store.put_fact(run.id, "waiting", None)
+            return
+    with ledger.store.transaction():
+        for open_one in dependencies:
+            ledger.store.close_dependencies(run.id, open_one.upstream)
+        left = {open_one.upstream for open_one in ledger.store.open_dependencies_of(run.id)}
+        words = waiting_words(other for other in known.values() if other.run_id in left)
+        ledger.store.put_fact(run.id, "waiting", {"why": words} if left else None)
+
+
+def _why_not(ledger: Ledger, other: Dependency, status: str | None) -> str:
+    if status is None:
+        return f"{other.label} was removed; this run waited for it to {other.verb}"
+    reason = ledger.store.find(other.run_id).reason
+    return f"{other.label} ended as {status}: {reason}; this run waited for it to {other.verb}"
