@@ -183,9 +183,19 @@ class ModelIndex:
 
     def models(self, text: str = "", limit: int | None = None, offset: int = 0) -> list[Model]:
         """By name; `text` is a substring of the name, ignoring case."""
+        fits, pattern = self._named(text)
+        return self._models(fits, [pattern, _ALL if limit is None else max(0, limit), max(0, offset)])
+
+    def count(self, text: str = "") -> int:
+        """How many models `models` has without a limit."""
+        fits, pattern = self._named(text)
+        sql = f"SELECT count(*) FROM models WHERE deleted_at IS NULL AND {fits}"
+        return int(self._database.rows(sql, [pattern])[0][0])
+
+    def _named(self, text: str) -> tuple[str, str]:
+        """The condition for a substring of the name, ignoring case, and its parameter."""
         pattern = text.replace("!", "!!").replace("%", "!%").replace("_", "!_").lower()
-        fits = f"{self._database.lower.format('name')} LIKE ? ESCAPE '!'"
-        return self._models(fits, [f"%{pattern}%", _ALL if limit is None else max(0, limit), max(0, offset)])
+        return f"{self._database.lower.format('name')} LIKE ? ESCAPE '!'", f"%{pattern}%"
 
     def model(self, name: str) -> Model | None:
         return next(iter(self._models("name = ?", [name, 1, 0])), None)
@@ -292,6 +302,21 @@ class ModelIndex:
             for digest, _, _, run_id in rows:
                 found[digest].append(run_id)
         return dict(found)
+
+    def runs_with_params(self, values: Iterable[str], limit: int) -> list[tuple[str, str, str]]:
+        """Runs with a param that has one of these values, newest first, as (run, param, value)."""
+        wanted = sorted(set(values))
+        found = []
+        for start in range(0, len(wanted), _BATCH):
+            batch = wanted[start : start + _BATCH]
+            found += self._database.rows(
+                f"""SELECT runs.created_at, runs.key, runs.id, params.name, params.text
+                FROM params JOIN runs ON runs.key = params.run_key
+                WHERE params.text IN ({", ".join("?" * len(batch))})
+                ORDER BY runs.created_at DESC, runs.key DESC LIMIT ?""",
+                [*batch, limit],
+            )
+        return [(run_id, name, text) for _, _, run_id, name, text in sorted(found, reverse=True)[:limit]]
 
 
 def _row_of(event: ModelEvent) -> tuple[tuple[str, str], list[Any]]:

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from phalanx import run_paths
-from phalanx.insight.comparison import code_entries, compare, environment_entries, flattened, read_tree
+from phalanx.insight.comparison import code_entries, compare, environment_entries, flattened, read_tree, without_params
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.responses import JsonResponse
 from phalanx.server.routes.charts import MOST_RUNS, visible_runs
 from phalanx.server.run_environment import without_secrets
+from phalanx.server.schemas.comparison import RunComparison
 from phalanx.store import Run
 from phalanx.store.rows import run_row
 
@@ -22,7 +23,7 @@ MOST_ROWS = 10_000
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 
 
-@router.get("/compare")
+@router.get("/compare", response_model=RunComparison)
 def compare_runs(
     here: Here,
     caller: Caller,
@@ -43,12 +44,15 @@ def compare_runs(
 def _columns(here: Context, runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any]]]:
     folders = [here.home.run(run.id).path for run in runs]
     records = [without_secrets(_mapping(read_tree(folder / run_paths.RECORDS))) for folder in folders]
+    specs = [flattened(without_secrets(_mapping(read_tree(folder / run_paths.SPEC)))) for folder in folders]
     return {
         "params": [run.params for run in runs],
         "metrics": [run.summary for run in runs],
-        "spec": [flattened(without_secrets(_mapping(read_tree(folder / run_paths.SPEC)))) for folder in folders],
+        "spec": [without_params(spec, run.params) for spec, run in zip(specs, runs, strict=True)],
         "code": [code_entries(record) for record in records],
-        "environment": [environment_entries(record) for record in records],
+        "environment": [
+            without_params(environment_entries(record), run.params) for record, run in zip(records, runs, strict=True)
+        ],
     }
 
 
