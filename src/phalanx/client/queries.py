@@ -11,6 +11,7 @@ from phalanx.client.groups import RemoteGroup
 from phalanx.client.run_lookup import RunLookup
 from phalanx.client.series import RemoteSeries
 from phalanx.client.transport import ServerUnreachable, joined
+from phalanx.client.unknown_metric import unknown_metric
 
 if TYPE_CHECKING:
     from phalanx.client.local import MetricLine as Points
@@ -61,7 +62,7 @@ class QueryMethods(RunLookup):
     def events(self, run: str | Run, kind: str | None = None, name: str | None = None, limit: int = 1000) -> list[Any]:
         """Tracked data other than metrics: texts, images, sound, histograms, tables, alerts, datasets."""
         path = joined("runs", self._id(run), "events")
-        return list(self._wire.get(path, kind=kind, name=name, limit=limit)["events"])
+        return self._wire.rows(path, "events", limit, kind=kind, name=name)
 
     def topology(self, run: str | Run, attempt: int | None = None) -> dict[str, Any]:
         """Every replica of an attempt: host, progress, how it ended; and which failed first."""
@@ -89,7 +90,7 @@ class QueryMethods(RunLookup):
 
     def queue(self) -> list[Any]:
         """The queued runs in order, with the resources that each requests."""
-        return list(self._wire.get(joined("queue"))["runs"])
+        return self._wire.rows(joined("queue"), "runs")
 
     def machine(self) -> dict[str, Any]:
         """The resources of the server's machine, and how much is free."""
@@ -109,7 +110,7 @@ class QueryMethods(RunLookup):
         """The series of a metric: of a replica, or of the first that logged it. Raises KeyError if there is none."""
         found = self.every_series(run, metric, replica)
         if not found:
-            raise KeyError(f"run {self._id(run)} has no metric {metric!r}" + (f" of {replica}" if replica else ""))
+            raise unknown_metric(self._id(run), metric, self.names(run), replica)
         return found[0]
 
     def every_series(self, run: str | Run, metric: str, replica: str | None = None) -> list[Points]:
@@ -119,11 +120,19 @@ class QueryMethods(RunLookup):
         return [Points(columns) for columns in self.all_series(run).series(metric, replica)]
 
     def buckets(self, run: str | Run, metric: str, count: int = 1000) -> dict[str, list[Bucket]]:
-        """The series for charts, downsampled, by replica: buckets keep minimum and maximum, so no spike is lost."""
-        return self.all_series(run).buckets(metric, count)
+        """The series for charts, downsampled, by replica: buckets keep minimum and maximum, so no spike is lost. Raises
+        KeyError for an unknown metric."""
+        found = self.all_series(run).buckets(metric, count)
+        if not found:
+            raise unknown_metric(self._id(run), metric, self.names(run))
+        return found
 
     def over_ranks(self, run: str | Run, metric: str, count: int | None = None) -> list[Spread]:
-        return self.all_series(run).over_ranks(metric, count)
+        """Mean, minimum and maximum over the replicas. Raises KeyError for an unknown metric."""
+        found = self.all_series(run).over_ranks(metric, count)
+        if not found:
+            raise unknown_metric(self._id(run), metric, self.names(run))
+        return found
 
     # logs --------------------------------------------------------------------------------------------------------
 
@@ -226,13 +235,14 @@ class QueryMethods(RunLookup):
         """Outputs of the newest runs that look like models and are not registered."""
         from phalanx.registry.candidates import Candidate
 
-        found = self._wire.get(joined("models", "-", "candidates"), limit=limit)["candidates"]
+        found = self._wire.rows(joined("models", "-", "candidates"), "candidates", limit)
         return [rows.record(Candidate, row) for row in found]
 
     def model(self, name: str) -> tuple[Model, list[ModelVersion], list[ModelEvent]]:
         """A model, its versions and its history."""
-        answer = self._wire.get(joined("models", name))
-        versions = [rows.version_of(row) for row in answer["versions"]]
+        path = joined("models", name)
+        answer = self._wire.get(path)
+        versions = [rows.version_of(row) for row in self._wire.rows(path, "versions")]
         return rows.model_of(answer), versions, [rows.event_of(row) for row in answer["events"]]
 
 

@@ -149,6 +149,8 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("DELETE", f"{V1}/models/{{name}}/aliases/{{alias}}"): Rule.EDIT_SOME,
     ("GET", f"{V1}/models/{{name}}/versions/{{number}}/download"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/{{name}}/uses"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/models/{{name}}/versions/{{number}}/files"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/models/{{name}}/versions/{{number}}/files/{{path:path}}"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/{{name:path}}"): Rule.SIGNED_IN,
 }
 

@@ -24,6 +24,7 @@ from phalanx.logs.windows import MergedLogReader, Window
 from phalanx.server.context import Context, Here
 from phalanx.server.http.file_responses import SAFE
 from phalanx.server.http.responses import EncodedJsonResponse, JsonResponse, RequestError, encoded
+from phalanx.server.schemas.logs import FirstErrorRow, LogList, LogMatches, LogWindow
 from phalanx.store import Run
 
 MOST_LINES = 5_000
@@ -51,7 +52,7 @@ class LogSelection(NamedTuple):
     left_out: int
 
 
-@router.get("/logs")
+@router.get("/logs", response_model=LogList)
 def list_logs(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonResponse:
     """The replicas with a log in an attempt, and the log sizes."""
     run = here.find(run_id)
@@ -62,7 +63,7 @@ def list_logs(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonRes
     return JsonResponse({"attempt": number, "attempts": max(1, run.attempt), "logs": logs})
 
 
-@router.get("/lines")
+@router.get("/lines", response_model=LogWindow)
 def show_lines(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     here: Here,
@@ -179,7 +180,7 @@ def _file_parts(chosen: LogSelection, pattern: LinePattern | None) -> Iterator[b
         yield f"({chosen.left_out:,} more logs left out: select replicas)\n".encode()
 
 
-@router.get("/lines/search")
+@router.get("/lines/search", response_model=LogMatches)
 def search_lines(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     here: Here,
@@ -206,7 +207,7 @@ def search_lines(  # noqa: PLR0913 - each is a parameter of the query
     return JsonResponse({"found": rows, "next": following, "searched_bytes": found.size, "left_out": chosen.left_out})
 
 
-@router.get("/first-error")
+@router.get("/first-error", response_model=FirstErrorRow)
 def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonResponse:
     """Who failed first and why, the others that failed, and the first error of its log: as `phalanx logs --errors`
     tells. When no replica failed, the first error that stands in any log."""

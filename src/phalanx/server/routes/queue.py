@@ -17,13 +17,14 @@ from phalanx.insight.wait_reasons import waits_for
 from phalanx.locks import take
 from phalanx.server.auth.identities import Role
 from phalanx.server.context import Caller, Context, Here
+from phalanx.server.http.pagination import Limit, Offset
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse
+from phalanx.server.schemas.queue import Machine, QueuePage
 from phalanx.store import Run
 from phalanx.store.rows import run_row
 from phalanx.submission.queue_report import QueueReport, requested
 
-MOST_SHOWN = 1000
 PLANS_S = 3600.0  # plans do not change
 MACHINE_S = 60.0
 ACTIVE_S = 0.5
@@ -31,23 +32,26 @@ ACTIVE_S = 0.5
 router = APIRouter(prefix="/api/v1", tags=["queue"])
 
 
-@router.get("/queue")
-def show_queue(request: Request, here: Here, caller: Caller) -> JsonResponse:
-    """The active runs in start order; for waiting ones the position in their queue, what they wait for and what they
-    request. `count` is the total."""
+@router.get("/queue", response_model=QueuePage)
+def show_queue(
+    request: Request, here: Here, caller: Caller, *, limit: Limit = 1000, offset: Offset = 0
+) -> JsonResponse:
+    """A page of the active runs in start order; for waiting ones the position in their queue, what they wait for and
+    what they request."""
     active = _active(request, here)
     report = _report(active, request, here)
     visible = caller.projects(Role.VIEWER)
     shown = [run for run in active if visible is None or run.project in visible]
-    reasons = waits_for(here.store, shown[:MOST_SHOWN])
+    page = shown[offset : offset + limit]
+    reasons = waits_for(here.store, page)
     rows = []
-    for run in shown[:MOST_SHOWN]:
+    for run in page:
         why, asked = reasons.get(run.id) or report.why(run), _share_row(report.requested(run))
         rows.append({**run_row(run), "place": report.places.get(run.id), "waits_for": why, "asked": asked})
     return JsonResponse({"runs": rows, "count": len(shown), "schedules": somebody_schedules(here.home)})
 
 
-@router.get("/machine")
+@router.get("/machine", response_model=Machine)
 def show_machine(request: Request, here: Here, caller: Caller) -> JsonResponse:
     """The capacity of the server's machine, and what is free according to the runs' requests."""
     room, gpus = _machine(request)
