@@ -71,6 +71,7 @@ ALLOWED: dict[str, set[str]] = {
         *("formats", "registry", "artifacts", "insight", "home", "store"),
         *("tracking", "spool", "stored_plan", "ends", "naming", "path_patterns", "working_files", "errors", "extras"),
     },
+    "boards": {*FILES_OF_RUNS, *("formats", "store", "insight", "agent", "path_patterns", "errors")},
     "exchange": {
         *FILES_OF_RUNS,
         *("ingest", "formats", "home", "store", "tracking", "spool", "stored_plan", "strict_json", "errors", "extras"),

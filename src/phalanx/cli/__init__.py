@@ -44,6 +44,7 @@ SECTIONS = {
     "Tracked data": {
         "metrics": "Show the metrics of a run: table, chart or CSV.",
         "compare": "Compare params and metrics of runs side by side.",
+        "tensorboard": "Show runs in TensorBoard, side by side.",
         "outputs": "List, preview and download the files of a run.",
         "artifacts": "List logged artifacts and models.",
         "models": "List, promote and download model versions.",

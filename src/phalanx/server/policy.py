@@ -117,6 +117,7 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{RUN}/chart"): Rule.VIEW,
     ("GET", f"{V1}/charts"): Rule.SIGNED_IN,
     ("GET", f"{V1}/compare"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/tensorboard"): Rule.SIGNED_IN,  # shows only what the caller may see
     # reports and pinned charts
     ("GET", f"{V1}/reports"): Rule.SIGNED_IN,
     ("POST", f"{V1}/reports"): Rule.EDIT_SOME,
@@ -203,6 +204,7 @@ COSTLY = {
     ("GET", f"{V1}/runs/grouped"),
     ("GET", f"{V1}/runs.csv"),
     ("POST", f"{V1}/runs/submit"),
+    ("POST", f"{V1}/tensorboard"),
 }
 PIECES = {("PUT", f"{RUN}/files/{{path:path}}"), ("PUT", f"{POD}/files/{{path:path}}")}
 CODE = ("GET", f"{POD}/code")  # packed for each pod of a run, and all pods ask at once
