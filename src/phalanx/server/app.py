@@ -62,8 +62,8 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, marks, tables, views, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs),
-    *(model_files, model_versions, models, mlflow),
+    *(runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs, model_files),
+    *(model_versions, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 

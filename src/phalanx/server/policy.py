@@ -146,12 +146,12 @@ POLICY: dict[tuple[str, str], Rule] = {
     # models
     ("GET", f"{V1}/models"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/-/candidates"): Rule.SIGNED_IN,
-    ("GET", f"{V1}/models/{{name}}/versions/{{number}}/files"): Rule.SIGNED_IN,
-    ("GET", f"{V1}/models/{{name}}/versions/{{number}}/files/{{path:path}}"): Rule.SIGNED_IN,
     ("PUT", f"{V1}/models/{{name}}/aliases/{{alias}}"): Rule.EDIT_SOME,
     ("DELETE", f"{V1}/models/{{name}}/aliases/{{alias}}"): Rule.EDIT_SOME,
     ("GET", f"{V1}/models/{{name}}/versions/{{number}}/download"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/{{name}}/uses"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/models/{{name}}/versions/{{number}}/files"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/models/{{name}}/versions/{{number}}/files/{{path:path}}"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/{{name:path}}"): Rule.SIGNED_IN,
 }
 

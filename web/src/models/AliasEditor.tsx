@@ -1,8 +1,8 @@
 import { type FormEvent, type ReactNode, useId, useState } from "react";
 import { asApiError, del, put, type VersionRow } from "../api";
-import { notifyError } from "../run/Actions";
 import { canEdit, useSession } from "../session";
 import { Dialog, ErrorMessage, Icon, notify } from "../ui";
+import { notifyError } from "../ui/notifyError";
 
 const COMMON = ["champion", "production", "staging", "candidate"];
 

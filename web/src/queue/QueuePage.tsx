@@ -12,10 +12,10 @@ import {
 } from "../api";
 import { ago, durationText, elapsedSeconds, mib, plural, runTitle, timestamp, visible } from "../format";
 import { Link, useTitle } from "../router";
-import { notifyError } from "../run/Actions";
 import { canEdit, useSession } from "../session";
 import { Confirm, EmptyState, ErrorMessage, Icon, notify, Spinner, StatusMark } from "../ui";
 import { useCoalesced, useNow } from "../ui/hooks";
+import { notifyError } from "../ui/notifyError";
 import { MachineCard } from "./MachineCard";
 
 const POLL_MS = 5000;

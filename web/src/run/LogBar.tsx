@@ -6,7 +6,7 @@ import { API, apiPath, get, queryString } from "../api";
 import { setParams, useParam, useRoute } from "../router";
 import { useShortcuts } from "../shortcuts";
 import { Icon, Menu, notify } from "../ui";
-import { notifyError } from "./Actions";
+import { notifyError } from "../ui/notifyError";
 import type { LogQuery } from "./logSource";
 import { ReplicaField } from "./ReplicaField";
 import type { RunContext } from "./runContext";

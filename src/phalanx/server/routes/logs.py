@@ -22,6 +22,7 @@ from phalanx.logs.replica_logs import LogSource, log_sources
 from phalanx.logs.search import SearchLimits, search
 from phalanx.logs.windows import MergedLogReader, Window
 from phalanx.server.context import Context, Here
+from phalanx.server.http.documented_content import content
 from phalanx.server.http.file_responses import SAFE
 from phalanx.server.http.responses import EncodedJsonResponse, JsonResponse, RequestError, encoded
 from phalanx.server.schemas.logs import FirstErrorRow, LogList, LogMatches, LogWindow
@@ -141,7 +142,7 @@ def _unfinished(merged: MergedLogReader, offsets: Sequence[int]) -> list[dict[st
     return [{"replica": log.source.name, "rank": log.source.rank, "text": text} for log, text in texts if text]
 
 
-@router.get("/lines/download", response_class=StreamingResponse)
+@router.get("/lines/download", response_class=StreamingResponse, responses=content("text/plain"))
 def download_lines(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     here: Here,

@@ -18,6 +18,7 @@ from phalanx.registry.registry import Registry
 from phalanx.server.auth.identities import Identity, Role
 from phalanx.server.auth.model_visibility import ModelVisibility
 from phalanx.server.context import Caller, Context, Here, require_role
+from phalanx.server.http.documented_content import FILE as DOWNLOAD
 from phalanx.server.http.error_statuses import refusals
 from phalanx.server.http.file_responses import SAFE, file_answer
 from phalanx.server.http.request_models import json_body
@@ -62,7 +63,7 @@ def _changed(here: Context, caller: Identity, name: str, change: Any) -> JsonRes
     return JsonResponse({"name": name, "aliases": dict(_model(here, caller, name).aliases)})
 
 
-@router.get("/versions/{number}/download", response_class=Response)
+@router.get("/versions/{number}/download", response_class=Response, responses=DOWNLOAD)
 def download_version(name: Name, number: Number, request: Request, here: Here, caller: Caller) -> Response:
     """The files of a version: the file itself, or a tar archive of several."""
     version = _version(here, caller, name, number)
