@@ -49,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "sites": {"plan", "spec", "errors", "naming"},
     "tune": set(),
     "store": {*FILES_OF_RUNS, "spool", "stored_plan", "errors", "extras", "naming"},
-    "logs": {*FILES_OF_RUNS, "ends", "spool", "stored_plan", "errors", "naming"},
+    "logs": {*FILES_OF_RUNS, "ends", "spool", "stored_plan", "errors", "extras", "naming"},
     "formats": {*FILES_OF_RUNS, "naming", "spool", "errors"},
     "home": {*FILES_OF_RUNS, "agent", "tracking", "store", "naming", "spool", "ends", "stored_plan", "errors"},
     "backends": {
@@ -87,6 +87,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "client": {
         *FILES_OF_RUNS,
+        "spec",
         "extras",
         "submission",
         "scheduler",

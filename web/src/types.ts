@@ -290,7 +290,12 @@ export type LogPage = {
   at_start: boolean;
   at_end: boolean;
 };
-export type LogMatches = { found: LogLine[]; next: string | null; searched_bytes: number };
+export type LogMatches = {
+  /** `span`: where in the text the match is, in characters. */
+  found: (LogLine & { span: [number, number] })[];
+  next: string | null;
+  searched_bytes: number;
+};
 
 export type ChartLine = {
   replica: string | null;

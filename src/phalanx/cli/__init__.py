@@ -23,6 +23,7 @@ SECTIONS = {
         "top": "Watch active runs and their resource usage.",
         "wait": "Wait until runs have ended.",
         "stop": "Stop runs.",
+        "priority": "Change the priority of a queued run.",
         "statuses": "Show the status history of a run.",
         "restart": "Submit a run again, as a new run.",
         "resume": "Continue a finished run, with the same outputs.",

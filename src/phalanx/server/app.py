@@ -32,9 +32,10 @@ from phalanx.server.routes import (
     compare,
     files,
     groups,
-    layouts,
     live,
     logs,
+    model_files,
+    model_versions,
     models,
     own_tokens,
     pods,
@@ -59,7 +60,8 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, marks, tables, views, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, reports, layouts, previews, files, pods, logs, models, mlflow),
+    *(runs, series, charts, compare, reports, previews, files, pods, logs),
+    *(model_files, model_versions, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 
