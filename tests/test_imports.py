@@ -87,6 +87,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "client": {
         *FILES_OF_RUNS,
+        "spec",
         "extras",
         "submission",
         "scheduler",

@@ -27,3 +27,7 @@ def __getattr__(name: str) -> Any:
     from phalanx.client import Client
 
     return Client
+
+
+def __dir__() -> list[str]:
+    return sorted((*globals(), "Client"))

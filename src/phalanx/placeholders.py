@@ -8,15 +8,16 @@ library only, Python 3.8+: the agent fills the holes next to the replica.
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Tuple, Union
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Protocol, Sequence, Tuple, Union
 
 ANY = "*"
+SELF = "self"  # the replica that the value is for
 _SAFE = re.compile(r"[\w.:/@%+=,~<>* -]*\Z")  # letters of any language, and characters of addresses and paths
 
 
 class Hole(NamedTuple):
-    """One missing value: the `host` or `port` of a replica, the `path` of one of the run's folders, or the network
-    `interface` that its replicas share, which is empty if unknown."""
+    """One missing value: the `host` or `port` of a replica, the `path` of one of the run's folders, the network
+    `interface` that its replicas share, which is empty if unknown, or one of the replica's `own` numbers."""
 
     kind: str
     of: str
@@ -50,6 +51,81 @@ def interface() -> Hole:
 
 def path(name: str) -> Hole:
     return Hole("path", name)
+
+
+def own(number: str) -> Hole:
+    """A field of `OwnNumbers`: replicas whose values differ only in these share one template."""
+    return Hole("own", number)
+
+
+class OwnNumbers(NamedTuple):
+    """What tells a process from others of its kind. `node`: its replica, counted over all roles. `cross`: the number of
+    earlier replicas with a process of the same local number. In a plan, `Member` has these, too."""
+
+    name: str
+    index: int  # type: ignore[assignment] # hides `tuple.index`
+    rank: int
+    node: int = 0
+    cross: int = 0
+
+
+class Numbered(Protocol):
+    """`OwnNumbers`, or what else has its fields."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def node(self) -> int: ...
+    @property
+    def cross(self) -> int: ...
+
+
+class OwnValues(Mapping[str, Value]):
+    """The variables of one process: a template that all processes of its kind share, and its own numbers, which are
+    filled in when a variable is read."""
+
+    __slots__ = ("numbers", "template")
+
+    def __init__(self, template: Mapping[str, Value], numbers: Numbered) -> None:
+        self.template, self.numbers = template, numbers
+
+    def __getitem__(self, name: str) -> Value:
+        return owned(self.template[name], self.numbers)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.template)
+
+    def __len__(self) -> int:
+        return len(self.template)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.template
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+def is_own(value: Value) -> bool:
+    """Whether the value depends on the numbers of the replica."""
+    if isinstance(value, str):
+        return False
+    return any(isinstance(part, Hole) and (part.kind == "own" or part.of == SELF) for part in value)
+
+
+def owned(value: Value, numbers: Numbered) -> Value:
+    """The value of one replica: its own numbers are filled in, holes that the machine fills stay."""
+    if not is_own(value):
+        return value
+    parts = tuple(_owned(part, numbers) for part in value)
+    return "".join(parts) if all(isinstance(part, str) for part in parts) else parts  # type: ignore[arg-type]
+
+
+def _owned(part: str | Hole | Each, numbers: Numbered) -> str | Hole | Each:
+    if not isinstance(part, Hole):
+        return part
+    if part.kind == "own":
+        return str(getattr(numbers, part.of))
+    return Hole(part.kind, numbers.name) if part.of == SELF else part
 
 
 def fill(value: Value, members: Members, answer: Fill) -> str:
@@ -113,4 +189,6 @@ def _decode_part(data: Any) -> str | Hole | Each:
         parts = tuple(_decode_part(part) for part in data["parts"])
         return Each(data["each"], parts, data["separator"])  # type: ignore[arg-type]
     ((kind, of),) = data.items()
+    if kind == "own" and of not in OwnNumbers._fields:
+        raise ValueError("no number of a replica")
     return Hole(kind, of)

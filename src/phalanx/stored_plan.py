@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
 from phalanx.naming import SERVING, member_name
-from phalanx.placeholders import Value, decode
+from phalanx.placeholders import OwnNumbers, OwnValues, Value, decode
 
+_SHARED = ("resources", "environment", "defaults", "argv")  # fields that a replica may have from a template
 _NO_VALUE = (LookupError, TypeError, ValueError, AttributeError)  # raised by `decode`
 
 
@@ -172,7 +173,7 @@ def decode_plan(content: Any) -> StoredPlan:
 def _plan(fields: _Fields) -> StoredPlan:
     checkpoint = fields.section("checkpoint")
     return StoredPlan(
-        replicas=tuple(_replica(row, number) for number, row in enumerate(fields.required("replicas", list))),
+        replicas=_replicas(fields),
         run_id=fields.optional("run_id", str) or "",
         launch=fields.optional("launch", str) or "each",
         roles=fields.table("roles", int),
@@ -207,21 +208,47 @@ def _model_rule(row: Any, place: int) -> ModelRule:
     return ModelRule(name, path, metric, fields.content.get("is_largest_best") is not False)
 
 
-def _replica(row: Any, place: int) -> PlannedReplica:
-    fields = _Fields(row, f"replica {place} of the plan")
-    role = fields.required("role", str)
-    if "/" in role:
-        raise fields.damage("role")
+def _replicas(fields: _Fields) -> tuple[PlannedReplica, ...]:
+    rows = fields.optional("templates", list) or ()
+    templates = [_settings(_Fields(row, f"template {number} of the plan")) for number, row in enumerate(rows)]
+    return tuple(
+        [_replica(row, number, templates) for number, row in enumerate(fields.required("replicas", list))]
+    )  # fmt: skip
+
+
+def _settings(fields: _Fields) -> PlannedReplica:
+    """What replicas may share."""
     return PlannedReplica(
-        role=role,
-        number=fields.required("index", int),
-        rank=fields.required("rank", int),
-        local=fields.optional("local", int) or 0,
+        "",
+        0,
+        0,
         resources=_resources(fields.section("resources")),
         environment=fields.values("environment"),
         defaults=fields.values("defaults"),
         argv=fields.words("argv"),
     )
+
+
+def _replica(row: Any, place: int, templates: Sequence[PlannedReplica]) -> PlannedReplica:
+    fields = _Fields(row, f"replica {place} of the plan")
+    role, index, rank = fields.required("role", str), fields.required("index", int), fields.required("rank", int)
+    if "/" in role:
+        raise fields.damage("role")
+    local, number = fields.optional("local", int) or 0, fields.optional("template", int)
+    if number is None:
+        settings = _settings(fields)
+    elif 0 <= number < len(templates):
+        settings = templates[number]
+        own = {key: getattr(_settings(fields), key) for key in _SHARED if key in row}
+        settings = settings._replace(**own) if own else settings
+    else:
+        raise fields.damage("template")
+    node, cross = fields.optional("node", int) or 0, fields.optional("cross", int) or 0
+    numbers = OwnNumbers(member_name(role, index, local), index, rank, node, cross)
+    variables = OwnValues(settings.environment, numbers)
+    return PlannedReplica(
+        role, index, rank, local, settings.resources, variables, settings.defaults, settings.argv
+    )  # fmt: skip
 
 
 def _resources(fields: _Fields) -> dict[str, ResourceAmount]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from phalanx.stored_plan import read_plan
 from tests.cli.running import Answer, called, is_silent_about_itself, quick
 from tests.cli.samples import ALL, GROUP, HEAD, MODERN, PIPELINE
 
@@ -194,9 +195,9 @@ def test_a_folder_alone_means_this_machine(tmp_path: Path) -> None:
 
 def test_the_written_plan_has_the_secrets_that_the_run_needs(tmp_path: Path) -> None:
     planned(SMALL, "-o", str(tmp_path / "job"))
-    data = json.loads((tmp_path / "job" / "plan.json").read_text(encoding="utf-8"))
-    assert data["replicas"][0]["environment"]["HF_TOKEN"] == "hush-hush"
-    assert len(data["replicas"]) == 3
+    data = read_plan(tmp_path / "job")
+    assert data.replicas[0].environment["HF_TOKEN"] == "hush-hush"
+    assert len(data.replicas) == 3
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o000, 0o077])
@@ -321,9 +322,9 @@ def test_a_job_of_every_backend_has_the_characters_of_the_file(
     answer = planned(WRITTEN, "-P", "extra=12e4567", "--on", backend, "-o", "job", *offer)
     assert answer.code == 0, answer.err
     if not offer:
-        made = json.loads((tmp_path / "job" / "plan.json").read_bytes())
-        assert all(replica["argv"][-1] == COMMAND for replica in made["replicas"])
-        assert all(VARIABLES.items() <= replica["environment"].items() for replica in made["replicas"])
+        made = read_plan(tmp_path / "job")
+        assert all(replica.argv[-1] == COMMAND for replica in made.replicas)
+        assert all(VARIABLES.items() <= dict(replica.environment).items() for replica in made.replicas)
         return
     manifests = (tmp_path / "job" / "manifests.yaml").read_text()
     assert COMMAND in manifests

@@ -127,6 +127,7 @@ def test_a_client_without_a_server_says_how_to_name_one(tmp_path: Path, monkeypa
     with pytest.raises(CallError, match="PHALANX_SERVER, or run `phalanx login URL`"):
         Client()
     assert phalanx.Client is Client
+    assert {"Client", "open", "__version__"} <= set(dir(phalanx))
     with pytest.raises(AttributeError, match="no attribute 'Nobody'"):
         phalanx.Nobody  # noqa: B018 - asking is the test
 

@@ -53,6 +53,11 @@ def test_what_is_not_there_is_said(tracked: Place, tmp_path: Path) -> None:
     with phalanx.open(tracked.home) as home:
         with pytest.raises(KeyError, match="has no metric 'nothing'"):
             home.run("aaa1").series("nothing")
+        for read in (home.run("aaa1").series, home.run("aaa1").buckets, home.run("aaa1").over_ranks):
+            with pytest.raises(KeyError, match="no metric 'los': did you mean `loss`"):
+                read("los")
+        with pytest.raises(KeyError, match="replica worker-7 of run aaa1 has not logged the metric 'loss'"):
+            home.run("aaa1").series("loss", "worker-7")
         with pytest.raises(CallError, match="no run"):
             home.run("zzz")
         with pytest.raises(AttributeError):

@@ -116,6 +116,11 @@ def test_series_are_those_of_the_home(client: Client, home: HomeReader, run: Run
     assert there.series("nothing") == []
     with pytest.raises(KeyError, match="no metric 'nothing'"):
         client.series(run, "nothing")
+    for read in (client.series, client.buckets, client.over_ranks):
+        with pytest.raises(KeyError, match="no metric 'los': did you mean `loss`"):
+            read(run, "los")
+    with pytest.raises(NotFound, match="did you mean `loss`"):
+        client._wire.get(f"/api/v1/runs/{run.id}/metrics/series", name="los")
 
 
 def test_lines_come_in_pieces_from_either_end(client: Client, run: Run) -> None:

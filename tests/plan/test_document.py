@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 
 from phalanx.errors import SpecErrors
-from phalanx.placeholders import decode
-from phalanx.plan.document import HIDDEN, MANY, PlanView, document, resources_view
+from phalanx.plan.document import HIDDEN, MANY, PlanView, document, document_text, resources_view
 from phalanx.spec import Amount, Resources
+from phalanx.stored_plan import decode_plan
 from tests.plan.samples import EXAMPLE, RUN_ID, distributed, planned, replica
 
 FRAMEWORKS = ("tensorflow", "mxnet", "pytorch", "horovod", "jax", "plain", "mpi")
@@ -19,21 +19,21 @@ FRAMEWORKS = ("tensorflow", "mxnet", "pytorch", "horovod", "jax", "plain", "mpi"
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_machines_document_comes_back_from_json_as_it_went(framework: str) -> None:
     made = distributed(framework, n_workers=3)
-    data = json.loads(json.dumps(document(made)))
-    assert {name: decode(value) for name, value in data["environment"].items()} == dict(made.shared)
-    for written, found in zip(data["replicas"], made.replicas, strict=True):
-        assert (written["role"], written["index"], written["rank"]) == (found.role, found.index, found.rank)
-        assert {name: decode(value) for name, value in written["environment"].items()} == dict(found.environment)
-        assert tuple(decode(argument) for argument in written["argv"]) == found.argv
-        assert {name: decode(value) for name, value in written["defaults"].items()} == dict(found.defaults)
+    data = decode_plan(json.loads(document_text(document(made))))
+    assert data.environment == dict(made.shared)
+    for written, found in zip(data.replicas, made.replicas, strict=True):
+        assert (written.role, written.number, written.rank) == (found.role, found.index, found.rank)
+        assert dict(written.environment) == dict(found.environment)
+        assert (written.argv, written.defaults) == (found.argv, found.defaults)
 
 
 def test_the_machines_document_has_all_that_an_agent_needs() -> None:
     data = document(planned(EXAMPLE.format(framework="tensorflow")))
-    assert (data["version"], data["run_id"], data["launch"]) == (1, RUN_ID, "each")
+    assert (data["version"], data["run_id"], data["launch"]) == (2, RUN_ID, "each")
     assert data["roles"] == {"master": 1, "worker": 7, "ps": 3}
-    assert data["replicas"][3]["resources"]["gpu"] is None
-    assert data["replicas"][3]["defaults"] == {"OMP_NUM_THREADS": "1"}
+    template = data["templates"][data["replicas"][3]["template"]]
+    assert template["resources"]["gpu"] is None
+    assert template["defaults"] == {"OMP_NUM_THREADS": "1"}
 
 
 SECRETS = """

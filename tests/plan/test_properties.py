@@ -11,9 +11,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from phalanx import plan, spec
-from phalanx.placeholders import decode
 from phalanx.plan import Plan
-from phalanx.plan.document import PlanView, document
+from phalanx.plan.document import PlanView, document, document_text
+from phalanx.stored_plan import parse_plan
 from tests.examples import examples
 from tests.plan.samples import RUN_ID, argv, environment
 
@@ -170,10 +170,12 @@ def test_every_environment_fills_in_completely_and_its_json_is_json(file: dict[s
 @given(topologies())
 def test_an_agent_reads_back_what_was_planned(file: dict[str, Any]) -> None:
     made = planned(file)
-    data = json.loads(json.dumps(document(made)))
-    assert {name: decode(value) for name, value in data["environment"].items()} == dict(made.shared)
-    for written, found in zip(data["replicas"], made.replicas, strict=True):
-        assert {name: decode(value) for name, value in written["environment"].items()} == dict(found.environment)
+    data = parse_plan(document_text(document(made)).encode())
+    assert data.environment == dict(made.shared)
+    for written, found in zip(data.replicas, made.replicas, strict=True):
+        assert (written.name, written.rank) == (found.name, found.rank)
+        assert dict(written.environment) == dict(found.environment)
+        assert (written.argv, written.defaults) == (found.argv, found.defaults)
 
 
 @examples(100)

@@ -503,7 +503,7 @@ def test_a_start_that_fails_halfway_leaves_nothing_and_says_why(works: Works) ->
     run_id = works.submit(BUSY, workers=1)
     plan = works.run_folder(run_id).plan_file
     content = json.loads(plan.read_text())
-    content["replicas"][1]["environment"]["BROKEN"] = {"parts": [{"port": "nobody"}]}
+    content["templates"][content["replicas"][1]["template"]]["environment"]["BROKEN"] = {"parts": [{"port": "nobody"}]}
     plan.write_text(json.dumps(content))
     run = works.settle(run_id)
     assert run.status == "failed"

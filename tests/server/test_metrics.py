@@ -128,3 +128,14 @@ def test_any_label_is_one_line() -> None:
     assert found["phalanx_request_seconds_sum"][r'route="/a\"b\\c\nd"'] == 0.3
     assert found["phalanx_request_seconds_bucket"][r'route="/a\"b\\c\nd",le="0.25"'] == 0
     assert found["phalanx_request_seconds_bucket"][r'route="/a\"b\\c\nd",le="1.0"'] == 1
+
+
+def test_prometheus_own_reader_understands_it(scheduled: Site) -> None:
+    parser = pytest.importorskip("prometheus_client.parser", reason="`make setup` installs it")
+    text = scheduled.ask("GET", "/metrics").text
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
+    assert families["phalanx_requests"].type == "counter"
+    assert families["phalanx_request_seconds"].type == "histogram"
+    samples = {(sample.name, *sample.labels.items()): sample.value for sample in families["phalanx_runs"].samples}
+    assert samples["phalanx_runs", ("status", "running")] == 0
+    assert families["process_open_fds"].samples[0].value > 5

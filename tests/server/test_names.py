@@ -37,6 +37,9 @@ def requests(run_id: str, experiment_id: str, name: str) -> list[tuple[str, str,
         ("POST", "/api/v1/runs/submit", {"files": [tagged]}),
         ("PATCH", f"/api/v1/runs/{run_id}", {"name": name}),
         ("PATCH", f"/api/v1/runs/{run_id}", {"tags": [name]}),
+        ("POST", f"/api/v1/runs/{run_id}/tags", {"add": [name]}),
+        ("POST", "/api/v1/views", {"name": name}),
+        ("POST", "/api/v1/reports", {"project": "default", "title": name}),
     ]
     theirs = [
         ("experiments/create", {"name": name}),

@@ -132,15 +132,14 @@ def test_a_hostile_body_makes_no_run(site: Site, body: bytes) -> None:
 def test_names_of_any_kind_are_kept_as_they_are(site: Site) -> None:
     names = [
         "'; DROP TABLE runs; --",
-        "a\x00b",
         "\u202eevil",
         "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace"),
         "{{7*7}}",
         "<script>",
     ]
     for name in names:
-        run_id = create(site, name=name, project=name.replace("\x00", ""))
-        assert site.get(f"/api/v1/runs/{run_id}")["name"] == name.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+        run_id = create(site, name=name, project=name)
+        assert site.get(f"/api/v1/runs/{run_id}")["name"] == name
 
 
 def test_the_end_of_a_run_is_seen_when_it_is_answered(site: Site) -> None:

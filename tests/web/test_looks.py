@@ -41,6 +41,10 @@ PAGES = {
     "queue": "/queue",
     "models": "/models",
     "projects": "/projects",
+    "reports": "/reports",
+    "report": "/reports/{report}",
+    "report being edited": "/reports/{report}?edit=1",
+    "enlarged chart": "/runs/{run}/charts?big=loss",
     "help": "/help",
 }
 
@@ -48,9 +52,10 @@ PAGES = {
 class Shown(NamedTuple):
     run: str
     group: str
+    report: str
 
     def path(self, template: str) -> str:
-        return template.format(run=self.run, group=self.group)
+        return template.format(**self._asdict())
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +72,12 @@ def runs(served: Served) -> Shown:
     resource = {"name": "epochs", "type": "int"}
     asha = {"n_experiments": 3, "max_iter": 3, "eta": 3, "resource": resource, "metric": {"name": "loss"}}
     tuning = {"matrix": matrix, "asha": asha, "concurrency": 3, "seed": 1}
-    return Shown(run, served.ran(log, kind="group", hptuning=tuning))
+    group = served.ran(log, kind="group", hptuning=tuning)
+    blocks = ["chart\nmetric: loss\nby: lr", "table\nlimit: 3", "chart\nwrong: 1"]
+    text = "# A heading\n\nText.\n\n" + "\n\n".join(f"```{block}\n```" for block in blocks)
+    status, report = served.ask("/reports", "POST", {"project": "sweep", "title": "A report", "text": text})
+    assert status == 201
+    return Shown(run, group, report["id"])
 
 
 def shown(window: Window, path: str) -> Page:

@@ -13,6 +13,7 @@ const ComparePage = lazy(() => import("./compare/ComparePage"));
 const QueuePage = lazy(() => import("./queue/QueuePage"));
 const ModelsPage = lazy(() => import("./models/ModelsPage"));
 const ProjectsPage = lazy(() => import("./projects/ProjectsPage"));
+const ReportsPage = lazy(() => import("./reports/ReportsPage"));
 const HelpPage = lazy(() => import("./help/HelpPage"));
 
 /** Pages read the rest of the URL with `useRoute`. */
@@ -24,6 +25,7 @@ const PAGES: readonly [pattern: string, page: ComponentType][] = [
   ["/queue", QueuePage],
   ["/models/*", ModelsPage],
   ["/projects", ProjectsPage],
+  ["/reports/*", ReportsPage],
   ["/help", HelpPage],
 ];
 

@@ -144,7 +144,7 @@ def facts_of(pod: Pod) -> dict[str, Any]:
     for process in pod.plan.replicas:
         name, replica = process.name, process.first_process
         host[name] = str(hosts.get(name) or hosts.get(replica) or host["*"])
-        port[name] = int(ports.get(name) or int(ports.get(replica) or PORT) + process.local)
+        port[name] = int(ports.get(name) or int(ports.get(replica) or ports.get("*") or PORT) + process.local)
     hostfile = pod.environment.get("OMPI_MCA_orte_default_hostfile") or "/etc/mpi/hostfile"
     return {
         "attempt": pod.attempt,

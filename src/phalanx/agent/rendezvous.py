@@ -128,4 +128,4 @@ def serving(listener: socket.socket, sizes: Mapping[str, int]) -> RendezvousServ
 
 
 if __name__ == "__main__":
-    serving(socket.create_server((sys.argv[1], int(sys.argv[2]))), json.loads(sys.argv[3])).serve_forever()
+    serving(socket.create_server((sys.argv[1], int(sys.argv[2]))), json.load(sys.stdin)).serve_forever()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -11,7 +12,7 @@ from urllib.parse import quote
 from phalanx.client.actions import Progress, silent
 from phalanx.client.rows import record, time_of
 from phalanx.client.run_lookup import RunLookup
-from phalanx.client.transport import API, RequestRefused, ServerUnreachable, joined
+from phalanx.client.transport import API, NotFound, RequestRefused, ServerUnreachable, joined
 from phalanx.errors import CallError, SystemFault, path_error
 
 if TYPE_CHECKING:
@@ -58,13 +59,52 @@ class FileMethods(RunLookup):
     def download_version(
         self, version: ModelVersion, to: str | Path, *, force: bool = False, progress: Progress = silent
     ) -> DownloadResult:
-        """Download the files of a model version from its run to a folder. Raises CallError."""
-        if version.run_id is None or version.files is None:
+        """Download the files of a model version to a folder, also after its run was deleted. Raises CallError."""
+        if version.files is None:
             raise CallError(f"{version.title} has no files on the server: download them from {version.source}")
-        entries = self._entries(version.run_id, version.source)
+        address = _version_address(version)
+        try:
+            rows = self._wire.get(address)["files"]
+        except NotFound:
+            if version.run_id is None:
+                raise
+            return self._download_from_run(version.run_id, version, to, force=force, progress=progress)
+        from phalanx.artifacts.downloads import DownloadItem, DownloadResult, copy_items
+        from phalanx.artifacts.trees import path_parts
+
+        for row in rows:
+            path_parts(str(row["path"]))  # raises CallError for one that leaves the folder
+        items = [
+            DownloadItem(
+                row["path"],
+                row["path"],
+                row["size"],
+                row["at"],
+                [(partial(self._fetch, f"{address}/{quote(row['path'], safe='/')}"), row["digest"])],
+            )
+            for row in rows
+            if row["kind"] == "file"
+        ]
+        folders = ["", *(row["path"] for row in rows if row["kind"] == "folder")]
+        links = {row["path"]: row["target"] for row in rows if row["kind"] == "link"}
+        unchecked = copy_items(Path(to), items, folders, links, force=force, progress=progress)
+        return DownloadResult(Path(to), len(items), sum(item.size for item in items), unchecked, [])
+
+    def has_version_files(self, version: ModelVersion) -> bool:
+        """Whether the server has the files of a model version."""
+        try:
+            return bool(self._wire.get(_version_address(version))["files"])
+        except NotFound:
+            return False
+
+    def _download_from_run(
+        self, run_id: str, version: ModelVersion, to: str | Path, *, force: bool, progress: Progress
+    ) -> DownloadResult:
+        """From an older server, which has the files of a version only as those of its run."""
+        entries = self._entries(run_id, version.source)
         is_folder = entries[0].kind == "folder"
         place = Path(to) if is_folder else Path(to) / entries[0].path.rpartition("/")[2]
-        return self._bring(version.run_id, entries, place, force=force, progress=progress)
+        return self._bring(run_id, entries, place, force=force, progress=progress)
 
     def _entries(self, run_id: str, path: str) -> list[OutputEntry]:
         """The entries to download. A link at the top is followed if it stays in the run's folder."""
@@ -145,3 +185,7 @@ class FileMethods(RunLookup):
                 left -= 1
                 if not left:
                     raise (self._wire.failed(fault) if isinstance(fault, httpx.HTTPError) else fault) from None
+
+
+def _version_address(version: ModelVersion) -> str:
+    return joined("models", version.model, "versions", str(version.number), "files")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from phalanx import extras, run_paths
 from phalanx.client.run_list import RunList
+from phalanx.client.unknown_metric import unknown_metric
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class RunReader:
         """The series of a metric: of a replica, or of the first that logged it. Raises KeyError if there is none."""
         found = self.every_series(metric, replica)
         if not found:
-            raise KeyError(f"run {self._record.id} has no metric {metric!r}" + (f" of {replica}" if replica else ""))
+            raise unknown_metric(self._record.id, metric, self.names(), replica)
         return found[0]
 
     def every_series(self, metric: str, replica: str | None = None) -> list[MetricLine]:
@@ -150,11 +151,19 @@ class RunReader:
         return [MetricLine(columns) for columns in self.all_series.series(metric, replica)]
 
     def buckets(self, metric: str, count: int = 1000) -> Mapping[str, list[Bucket]]:
-        """The series for charts, downsampled, by replica: buckets keep minimum and maximum, so no spike is lost."""
-        return self.all_series.buckets(metric, count)
+        """The series for charts, downsampled, by replica: buckets keep minimum and maximum, so no spike is lost. Raises
+        KeyError for an unknown metric."""
+        found = self.all_series.buckets(metric, count)
+        if not found:
+            raise unknown_metric(self._record.id, metric, self.names())
+        return found
 
     def over_ranks(self, metric: str, count: int | None = None) -> list[Spread]:
-        return self.all_series.over_ranks(metric, count)
+        """Mean, minimum and maximum over the replicas. Raises KeyError for an unknown metric."""
+        found = self.all_series.over_ranks(metric, count)
+        if not found:
+            raise unknown_metric(self._record.id, metric, self.names())
+        return found
 
     def summaries(self) -> Mapping[str, Summary]:
         return self._store.summaries(self._record.id)

@@ -11,6 +11,7 @@ from phalanx.client.groups import RemoteGroup
 from phalanx.client.run_lookup import RunLookup
 from phalanx.client.series import RemoteSeries
 from phalanx.client.transport import ServerUnreachable, joined
+from phalanx.client.unknown_metric import unknown_metric
 
 if TYPE_CHECKING:
     from phalanx.client.local import MetricLine as Points
@@ -109,7 +110,7 @@ class QueryMethods(RunLookup):
         """The series of a metric: of a replica, or of the first that logged it. Raises KeyError if there is none."""
         found = self.every_series(run, metric, replica)
         if not found:
-            raise KeyError(f"run {self._id(run)} has no metric {metric!r}" + (f" of {replica}" if replica else ""))
+            raise unknown_metric(self._id(run), metric, self.names(run), replica)
         return found[0]
 
     def every_series(self, run: str | Run, metric: str, replica: str | None = None) -> list[Points]:
@@ -119,11 +120,19 @@ class QueryMethods(RunLookup):
         return [Points(columns) for columns in self.all_series(run).series(metric, replica)]
 
     def buckets(self, run: str | Run, metric: str, count: int = 1000) -> dict[str, list[Bucket]]:
-        """The series for charts, downsampled, by replica: buckets keep minimum and maximum, so no spike is lost."""
-        return self.all_series(run).buckets(metric, count)
+        """The series for charts, downsampled, by replica: buckets keep minimum and maximum, so no spike is lost. Raises
+        KeyError for an unknown metric."""
+        found = self.all_series(run).buckets(metric, count)
+        if not found:
+            raise unknown_metric(self._id(run), metric, self.names(run))
+        return found
 
     def over_ranks(self, run: str | Run, metric: str, count: int | None = None) -> list[Spread]:
-        return self.all_series(run).over_ranks(metric, count)
+        """Mean, minimum and maximum over the replicas. Raises KeyError for an unknown metric."""
+        found = self.all_series(run).over_ranks(metric, count)
+        if not found:
+            raise unknown_metric(self._id(run), metric, self.names(run))
+        return found
 
     # logs --------------------------------------------------------------------------------------------------------
 

@@ -99,8 +99,8 @@ class Exporter:
         except (OSError, FileRefused, ValueError, RecursionError):
             raise CallError(f"the plan of run {source.name} cannot be read: run `phalanx doctor` for details") from None
         bare: dict[str, Any] = {"environment": {}, "defaults": {}}
-        replicas = [{**replica, **bare} for replica in plan["replicas"]]
-        _write_json(folder / run_paths.PLAN, {**plan, "environment": {}, "replicas": replicas})
+        listed = {name: [{**row, **bare} for row in plan.get(name) or ()] for name in ("replicas", "templates")}
+        _write_json(folder / run_paths.PLAN, {**plan, "environment": {}, **listed})
 
     def _write_spec(self, path: Path, target: Path) -> None:
         try:

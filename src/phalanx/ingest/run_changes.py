@@ -16,6 +16,7 @@ from phalanx.errors import CallError, disk_fault
 from phalanx.home.home import Home
 from phalanx.ingest.external_runs import append_event
 from phalanx.locks import locked
+from phalanx.naming import has_control_characters
 from phalanx.store import Run, Store
 from phalanx.tracking.external_folder import REPLICA
 
@@ -63,7 +64,10 @@ class RunEdit(NamedTuple):
 
 
 def check_change(change: RunEdit) -> None:
-    """Raises CallError for names and tags that are too long, or empty tags."""
+    """Raises CallError for names and tags that are too long or contain control characters, or empty tags."""
+    for name in (change.name or "", *(change.tags or ()), *change.added):
+        if has_control_characters(name):
+            raise CallError(f"a name or tag must not contain line breaks or other control characters: {name[:100]!r}")
     if len(change.name or "") > LONGEST_NAME:
         raise CallError(f"a name may have at most {LONGEST_NAME} characters")
     if len(change.description or "") > LONGEST_NOTE:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from json import JSONEncoder
 from typing import Any
 
 from phalanx.naming import SERVING
-from phalanx.placeholders import Hole, Value, encode, fill
-from phalanx.plan.model import DEFAULT_PORT, Plan, Replica
+from phalanx.placeholders import Hole, OwnValues, Value, encode, fill
+from phalanx.plan.model import DEFAULT_PORT, Plan, Replica, template_of
 from phalanx.spec.model import RESOURCE_NAMES, CollectOptions, Resources
 from phalanx.spec.quantities import tidy
 
 MANY = 256  # more addresses of a role than this are shown as one line
 HIDDEN = "***"
+VERSION = 2  # of the document; version 1 had no templates
 _SECRET = re.compile(r"secret|(?:^|_)token(?:$|_)|passw|credential|api_?key|access_?key|private_?key", re.IGNORECASE)
 
 
@@ -100,9 +102,14 @@ def shown(hole: Hole) -> str:
 
 
 def document(plan: Plan) -> dict[str, Any]:
-    """The plan as the agent reads it from `plan.json`: every value, placeholders included."""
+    """The plan as the agent reads it from `plan.json`: every value, placeholders included.
+
+    Replicas with the same settings share one of the `templates`, so the document grows with the number of replicas by a
+    few numbers each. The fields of a replica override those of its template.
+    """
+    templates: dict[tuple[int, ...], tuple[int, dict[str, Any]]] = {}
     return {
-        "version": 1,
+        "version": VERSION,
         "run_id": plan.run_id,
         "launch": plan.launch,
         "roles": dict(plan.roles),
@@ -120,20 +127,50 @@ def document(plan: Plan) -> dict[str, Any]:
         "environment": _encoded(plan.shared.items()),
         "collect": _collect(plan.collect),
         "models": [model._asdict() for model in plan.models],
-        "replicas": [
+        "replicas": [_row(replica, templates) for replica in plan.replicas],
+        "templates": [template for _, template in templates.values()],
+    }
+
+
+def _row(replica: Replica, templates: dict[tuple[int, ...], tuple[int, dict[str, Any]]]) -> dict[str, Any]:
+    """`templates` gets the replica's template if it is the first with it. The plan keeps one object for what replicas
+    share, so identity is enough to find it again."""
+    variables, numbers = template_of(replica), None
+    if isinstance(replica.environment, OwnValues):
+        numbers = replica.environment.numbers
+    key = (id(variables), id(replica.settings), id(replica.defaults), id(replica.argv))
+    if key not in templates:
+        templates[key] = (
+            len(templates),
             {
-                "role": replica.role,
-                "index": replica.index,
-                "rank": replica.rank,
-                "local": replica.local,
                 "resources": resources_view(replica.resources),
-                "environment": _encoded(replica.environment.items()),
+                "environment": _encoded(variables.items()),
                 "defaults": _encoded(replica.defaults.items()),
                 "argv": [encode(argument) for argument in replica.argv],
-            }
-            for replica in plan.replicas
-        ],
+            },
+        )
+    row = {
+        "role": replica.role,
+        "index": replica.index,
+        "rank": replica.rank,
+        "local": replica.local,
+        "template": templates[key][0],
     }
+    if numbers is not None:
+        row |= {"node": numbers.node, "cross": numbers.cross}
+    return row
+
+
+def document_text(content: Mapping[str, Any]) -> str:
+    """A document as the text of `plan.json`, with one line for each field, template and replica."""
+    write = JSONEncoder().encode
+    fields = []
+    for name, value in content.items():
+        if name in ("replicas", "templates"):
+            fields.append(f"{write(name)}: [\n" + ",\n".join(map(write, value)) + "\n]")
+        else:
+            fields.append(f"{write(name)}: {write(value)}")
+    return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
 def _python(plan: Plan) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from phalanx.errors import Note
 from phalanx.naming import SERVING, member_name
-from phalanx.placeholders import Value
+from phalanx.placeholders import OwnValues, Value, is_own
 from phalanx.spec.model import (
     Build,
     CollectOptions,
@@ -23,21 +23,34 @@ from phalanx.spec.model import (
 DEFAULT_PORT = 2222
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """A process of the run, before its resources are known. Most replicas have one process."""
 
     role: str
-    index: int
+    index: int  # type: ignore[assignment] # hides `tuple.index`
     rank: int
     node: int = 0  # its replica, counted over all roles
     local: int = 0  # index of the process in its replica
     local_size: int = 1
     gpus: int = 0  # of its replica
+    cross: int = 0  # number of earlier replicas with a process of this local index
 
     @property
     def name(self) -> str:
         return member_name(self.role, self.index, self.local)
+
+    @property
+    def kind(self) -> MemberKind:
+        return MemberKind(self.role, self.local, self.local_size, self.gpus)
+
+
+class MemberKind(NamedTuple):
+    """What processes with the same wiring have in common: they differ only in their own numbers."""
+
+    role: str
+    local: int = 0
+    local_size: int = 1
+    gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,35 @@ class Replica:
 
 
 _NO_RESOURCES = Resources()
+
+
+def template_of(replica: Replica) -> Mapping[str, Value]:
+    """The variables of a replica before its own numbers are filled in: one object for all replicas of its kind."""
+    return replica.environment.template if isinstance(replica.environment, OwnValues) else replica.environment
+
+
+def one_of_each(replicas: Iterable[Replica]) -> Iterator[Replica]:
+    """The first replica of each kind: the variables of the others differ only in their own numbers."""
+    seen: dict[int, Mapping[str, Value]] = {}
+    for replica in replicas:
+        template = template_of(replica)
+        if id(template) not in seen:
+            seen[id(template)] = template
+            yield replica
+
+
+def in_common(replicas: Iterable[Replica]) -> dict[str, Value]:
+    """The variables that have the same value in all replicas; of a single one, all."""
+    listed = list(replicas)
+    first = listed[0]
+    if len(listed) == 1:
+        return dict(first.environment)
+    others = [template_of(replica) for replica in one_of_each(listed)]
+    return {
+        name: value
+        for name, value in template_of(first).items()
+        if not is_own(value) and all(other.get(name) == value for other in others)
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from phalanx.errors import Location, Note, SpecError, SpecErrors
 from phalanx.naming import LAUNCHER, SERVING
-from phalanx.placeholders import Value, host, path, port
-from phalanx.plan import frameworks, replica_variables
+from phalanx.placeholders import OwnValues, Value, host, path, port
+from phalanx.plan import frameworks, replica_variables, variable_limit
 from phalanx.plan.framework_checks import replicas_fault, wired_as
 from phalanx.plan.frameworks import Framework, ProcessGroup, Wiring
 from phalanx.plan.model import Member, Plan, Replica
@@ -69,7 +70,8 @@ def make(
         own |= replica_variables.info(spec, run_id, project, variables[GROUP_ID])
     shared = {**own, **variables, **wiring.shared}
     firsts = {member.role: member for member in reversed(members)}.values()  # roles may have different wiring
-    wired = {*shared, *replica_variables.own(members[0]), *(name for first in firsts for name in wiring.own(first))}
+    own_names = replica_variables.own(members[0].kind)
+    wired = {*shared, *own_names, *(name for first in firsts for name in wiring.own(first))}
     from_build = _own_variables(_variables_of_build(spec), wired, "build.env_vars", spec, notes)
     settings = _Settings(spec, wired, notes, wiring, from_build)
     built = tuple(
@@ -77,7 +79,7 @@ def make(
     )
     if wiring.launch == "mpirun" and argv:
         built = (*built, _launcher(built[0], len(members), wiring.launcher))
-    return Plan(
+    made = Plan(
         run_id=run_id,
         kind=str(spec.kind),
         name=spec.name,
@@ -104,8 +106,10 @@ def make(
         build=spec.build,
         collect=spec.collect if spec.kind in (Kind.EXPERIMENT, Kind.JOB) else None,
         models=spec.models,
-        notes=tuple(notes),
     )
+    if (unable := variable_limit.note(made)) is not None:
+        notes.append(_note(spec, "environment.replicas", unable))
+    return replace(made, notes=tuple(notes))
 
 
 def total(resources: Iterable[Resources]) -> Resources:
@@ -154,6 +158,7 @@ def _members(spec: Spec, roles: Mapping[str, int], framework: Framework | None, 
     launchers = framework.launchers if framework is not None else None
     one_each = launchers is None or launchers.search(command) is not None
     node = rank = 0
+    crosses: dict[int, int] = {}
     for role, count in roles.items():
         listed = replicas.worker if role == "worker" else replicas.ps
         usual = _gpus(_asked(spec, replicas, role, None))
@@ -167,7 +172,9 @@ def _members(spec: Spec, roles: Mapping[str, int], framework: Framework | None, 
                     [SpecError(_place(spec, where), where, message, "write `processes: 1`, or fewer GPUs")]
                 )
             for local in range(size):
-                yield Member(role, index, rank, node, local, size, gpus)
+                cross = crosses.get(local, 0)
+                crosses[local] = cross + 1
+                yield Member(role, index, rank, node, local, size, gpus, cross)
                 rank += 1
             node += 1
 
@@ -208,32 +215,15 @@ def _command(spec: Spec) -> tuple[str | None, tuple[Value, ...]]:
     return command, ("bash", "-c", command) if command else ()
 
 
-class ReplicaEnvironment(Mapping[str, Value]):
-    """The variables of one replica, composed when they are first read: a check of 100,000 replicas reads none."""
+class _Kind:
+    """Replicas with the same settings: these, the user's variables, the defaults of variables, and the last template of
+    each process, with the wiring that it was made from."""
 
-    __slots__ = ("_composed", "_member", "_variables", "_wiring")
+    __slots__ = ("defaults", "settings", "templates", "variables")
 
-    def __init__(self, variables: Mapping[str, Value], member: Member, wiring: Wiring) -> None:
-        self._variables, self._member, self._wiring = variables, member, wiring
-        self._composed: dict[str, Value] | None = None
-
-    def _all(self) -> dict[str, Value]:
-        if self._composed is None:
-            wired = self._wiring.own(self._member)
-            self._composed = {**self._variables, **replica_variables.own(self._member), **wired}
-        return self._composed
-
-    def __getitem__(self, name: str) -> Value:
-        return self._all()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __repr__(self) -> str:
-        return repr(self._all())
+    def __init__(self, settings: ReplicaSettings, variables: Variables, defaults: Variables) -> None:
+        self.settings, self.variables, self.defaults = settings, variables, defaults
+        self.templates: dict[int, tuple[Variables, Variables]] = {}
 
 
 class _Settings:
@@ -251,20 +241,30 @@ class _Settings:
         self.replicas = spec.environment.replicas or Replicas()
         self.spec, self.wired, self.notes = spec, wired, notes
         self.wiring, self.from_build = wiring, from_build
-        self.made: dict[tuple[str, int | None, int], tuple[ReplicaSettings, Variables, Variables]] = {}
+        self.made: dict[tuple[str, int | None, int, bool], _Kind] = {}
 
-    def of(self, member: Member) -> tuple[ReplicaSettings, Variables, Variables]:
-        """The settings of a replica, the user's variables for it, and the defaults of variables."""
+    def of(self, member: Member) -> _Kind:
+        """What all processes with the settings of this one share."""
         listed = self.replicas.worker if member.role == "worker" else self.replicas.ps
         index = member.index if member.role != "master" and member.index in listed else None
-        key = (member.role, index, member.local_size)
+        key = (member.role, index, member.local_size, member.local > 0)
         if key not in self.made:
             settings = self._settings(member, listed)
             variables = _own_variables(
                 settings.env_vars or (), self.wired, "environment.env_vars", self.spec, self.notes
             )
-            self.made[key] = (settings, variables, self._defaults(member, settings, variables))
+            defaults = self._defaults(member, settings, variables)
+            self.made[key] = _Kind(_of_further_process(settings) if member.local else settings, variables, defaults)
         return self.made[key]
+
+    def template(self, member: Member, kind: _Kind) -> Variables:
+        """The variables of a process without its own numbers: one object for all that have the same."""
+        wired = self.wiring.own(member)
+        found = kind.templates.get(member.local)
+        if found is None or (found[0] is not wired and found[0] != wired):
+            found = (wired, {**kind.variables, **replica_variables.own(member.kind), **wired})
+            kind.templates[member.local] = found
+        return found[1]
 
     def _defaults(self, member: Member, settings: ReplicaSettings, variables: Variables) -> Variables:
         defaults = {name: value for name, value in self.wiring.defaults.items() if name not in variables}
@@ -287,21 +287,22 @@ class _Settings:
         return ReplicaSettings(**values)
 
 
+def _of_further_process(settings: ReplicaSettings) -> ReplicaSettings:
+    """The settings of a process that is not the first of its replica, which holds the other resources."""
+    memory = settings.resources.memory if settings.resources else None
+    limit = Amount(0.0, memory.limits) if memory is not None else None
+    return settings._replace(resources=Resources(cpu=Amount(0.0), memory=limit))
+
+
 def _replica(member: Member, settings: _Settings, argv: tuple[Value, ...]) -> Replica:
-    asked, variables, defaults = settings.of(member)
-    if member.local:
-        memory = asked.resources.memory if asked.resources else None
-        limit = Amount(0.0, memory.limits) if memory is not None else None
-        asked = asked._replace(
-            resources=Resources(cpu=Amount(0.0), memory=limit)
-        )  # the first process holds the other resources
+    kind = settings.of(member)
     return Replica(
         role=member.role,
         index=member.index,
         rank=member.rank,
-        settings=asked,
-        environment=ReplicaEnvironment(variables, member, settings.wiring),
-        defaults=defaults,
+        settings=kind.settings,
+        environment=OwnValues(settings.template(member, kind), member),
+        defaults=kind.defaults,
         argv=argv,
         local=member.local,
     )
@@ -310,7 +311,7 @@ def _replica(member: Member, settings: _Settings, argv: tuple[Value, ...]) -> Re
 def _launcher(first: Replica, rank: int, launcher: tuple[Value, ...]) -> Replica:
     """The replica that starts the ranks; they inherit its variables. It computes nothing, so it requests nothing."""
     nothing = ReplicaSettings(resources=Resources(cpu=Amount(0.0)))
-    environment = {**first.environment, **replica_variables.own(Member(LAUNCHER, 0, rank))}
+    environment = replica_variables.environment(Member(LAUNCHER, 0, rank), first.environment)
     return Replica(LAUNCHER, 0, rank, nothing, environment, first.defaults, (*launcher, *first.argv))
 
 

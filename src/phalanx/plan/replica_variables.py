@@ -6,8 +6,9 @@ import json
 import uuid
 from collections.abc import Mapping
 
-from phalanx.placeholders import Each, Hole, Value, host, path, port
-from phalanx.plan.model import Member
+from phalanx.placeholders import Each, Hole, OwnValues, Value, host, path, port
+from phalanx.placeholders import own as mine
+from phalanx.plan.model import Member, MemberKind
 from phalanx.spec.model import Kind, OutputsRefs, Spec, thaw
 
 GROUP_ID = "PHALANX_GROUP_ID"  # of a trial
@@ -57,16 +58,24 @@ def shared(spec: Spec, run_id: str, project: str, roles: Mapping[str, int], size
     return values
 
 
-def own(member: Member) -> dict[str, Value]:
-    """The variables that identify one replica."""
+def own(kind: MemberKind) -> dict[str, Value]:
+    """The variables that identify one process, as a template for all of its kind."""
     return {
-        "PHALANX_REPLICA": member.name,
-        "PHALANX_ROLE": member.role,
-        "PHALANX_INDEX": str(member.index),
-        "PHALANX_RANK": str(member.rank),
-        "PHALANX_LOCAL_RANK": str(member.local),
-        "POLYAXON_TASK_INFO": f'{{"type": "{member.role}", "index": {member.index}}}',
+        "PHALANX_REPLICA": (mine("name"),),
+        "PHALANX_ROLE": kind.role,
+        "PHALANX_INDEX": (mine("index"),),
+        "PHALANX_RANK": (mine("rank"),),
+        "PHALANX_LOCAL_RANK": str(kind.local),
+        "POLYAXON_TASK_INFO": (f'{{"type": "{kind.role}", "index": ', mine("index"), "}"),
     }
+
+
+def environment(member: Member, *others: Mapping[str, Value]) -> OwnValues:
+    """The variables of a process outside of the wiring, after `others`."""
+    template: dict[str, Value] = {}
+    for values in (*others, own(member.kind)):
+        template |= values
+    return OwnValues(template, member)
 
 
 def data_paths(spec: Spec) -> Value:

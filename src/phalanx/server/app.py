@@ -32,9 +32,9 @@ from phalanx.server.routes import (
     compare,
     files,
     groups,
-    layouts,
     live,
     logs,
+    model_files,
     models,
     own_tokens,
     pods,
@@ -42,8 +42,6 @@ from phalanx.server.routes import (
     queue,
     reports,
     run_actions,
-    run_marks,
-    run_tables,
     runs,
     series,
     session,
@@ -52,16 +50,16 @@ from phalanx.server.routes import (
     submissions,
     topology,
     usage,
-    views,
 )
 from phalanx.server.routes import sign_on as sign_on_routes
+from phalanx.server.routes.run_table import marks, tables, views
 from phalanx.server.saved_views import SavedViews
 from phalanx.server.schemas.session import Done
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
-    *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, reports, layouts, previews, files, pods, logs, models, mlflow),
+    *(submissions, snapshots, run_actions, marks, tables, views, groups, specs, topology, usage, queue, live),
+    *(runs, series, charts, compare, reports, previews, files, pods, logs, model_files, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 

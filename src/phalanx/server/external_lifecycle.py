@@ -31,7 +31,7 @@ def create(
 ) -> Run:
     """Create an external, active run and its row. `more`: its id, its maximum silence, and the session of its client.
     Raises CallError."""
-    check_names(about, labels)
+    _check_names(about, labels)
     run_id = more.get("run_id") or external_folder.new_id()
     watcher = _watcher(more["patience_s"], more.get("session"))
     # A replica without a command has no process to wait for: this one names its source instead.
@@ -53,7 +53,7 @@ def create(
     return run
 
 
-def check_names(about: external_folder.Description, labels: Iterable[str] = ()) -> None:
+def _check_names(about: external_folder.Description, labels: Iterable[str]) -> None:
     """Raises CallError."""
     for field in ("name", "user", "group"):
         check_name(field, getattr(about, field) or "")

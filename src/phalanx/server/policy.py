@@ -143,6 +143,8 @@ POLICY: dict[tuple[str, str], Rule] = {
     # models
     ("GET", f"{V1}/models"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/-/candidates"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/models/{{name}}/versions/{{number}}/files"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/models/{{name}}/versions/{{number}}/files/{{path:path}}"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/{{name:path}}"): Rule.SIGNED_IN,
 }
 

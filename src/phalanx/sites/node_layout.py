@@ -57,14 +57,18 @@ def components(plan: Plan, site: Site | None = None) -> list[Component]:
     """Where the launcher numbers the ranks, keep their order; otherwise group all replicas with equal requests,
     since components never share a node."""
     groups: list[tuple[Size, list[str]]] = []
+    by_size: dict[Size, list[str]] = {}
     in_order = plan.launch not in ("each", "own")
     for replica, size in _sizes(plan):
-        known = groups[-1:] if in_order or replica.local else groups
-        found = next((names for other, names in known if other == size or replica.local), None)
-        if found is None:
-            groups.append((size, [replica.name]))
+        if in_order:
+            is_known = bool(groups) and (replica.local > 0 or groups[-1][0] == size)
+            names = groups[-1][1] if is_known else []
         else:
-            found.append(replica.name)
+            is_known = size in by_size
+            names = by_size.setdefault(size, [])
+        if not is_known:
+            groups.append((size, names))
+        names.append(replica.name)
     if plan.slurm.layout == HOMOGENEOUS and len(groups) > 1:
         groups = [(_largest([size for size, _ in groups]), [name for _, names in groups for name in names])]
     return [_component(plan, site, size, tuple(names)) for size, names in groups]
@@ -73,13 +77,19 @@ def components(plan: Plan, site: Site | None = None) -> list[Component]:
 def _sizes(plan: Plan) -> Iterable[tuple[Replica, Size]]:
     """Every process with the size of its replica, which is stored with the first process."""
     placed = [replica for replica in plan.replicas if replica.role != LAUNCHER]
-    processes: dict[tuple[str, int], int] = {}
+    further: dict[tuple[str, int], int] = {}  # processes besides the first
     for replica in placed:
-        processes[replica.role, replica.index] = processes.get((replica.role, replica.index), 0) + 1
+        if replica.local:
+            further[replica.role, replica.index] = further.get((replica.role, replica.index), 0) + 1
+    known: dict[tuple[int, int], Size] = {}  # replicas share their settings
     size = Size(1, None, 0, 1)
     for replica in placed:
         if not replica.local:
-            size = size_of(replica, processes[replica.role, replica.index])
+            processes = 1 + (further.get((replica.role, replica.index), 0) if further else 0)
+            key = (id(replica.settings), processes)
+            if key not in known:
+                known[key] = size_of(replica, processes)
+            size = known[key]
         yield replica, size
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from phalanx.errors import CallError
 from phalanx.home.group_folder import allocation_id
-from phalanx.placeholders import is_safe
+from phalanx.placeholders import OwnValues, is_safe
 from phalanx.plan import make, replica_variables
 from phalanx.plan.framework_checks import load
 from phalanx.plan.model import Member, Plan, Replica
@@ -89,10 +89,12 @@ def allocation_plan(spec: Spec, group_id: str, trial: Plan, jobs: TrialJobs, pro
         "PHALANX_WORLD_SIZE": str(jobs.nodes),
         "PHALANX_CLUSTER": replica_variables.cluster(roles),
     }
+    first = replace(made.replicas[0], role=ROLE, settings=size)
+    environment = replica_variables.environment(Member(ROLE, 0, 0), first.environment)
     return replace(
         made,
         roles=roles,
-        replicas=tuple(_node(made.replicas[0], size, number) for number in range(jobs.nodes)),
+        replicas=tuple(_node(first, environment, number) for number in range(jobs.nodes)),
         shared=MappingProxyType(shared),
         totals=_resources(trial, jobs.slots * jobs.nodes),
         slurm=trial.slurm._replace(replicas_per_node=1, segment_s=jobs.time_s, layout=None),
@@ -102,9 +104,9 @@ def allocation_plan(spec: Spec, group_id: str, trial: Plan, jobs: TrialJobs, pro
     )
 
 
-def _node(first: Replica, size: ReplicaSettings, number: int) -> Replica:
-    environment = {**first.environment, **replica_variables.own(Member(ROLE, number, number, number))}
-    return replace(first, role=ROLE, index=number, rank=number, settings=size, environment=environment)
+def _node(first: Replica, environment: OwnValues, number: int) -> Replica:
+    own = OwnValues(environment.template, Member(ROLE, number, number, number))
+    return replace(first, index=number, rank=number, environment=own)
 
 
 def _resources(trial: Plan, slots: int) -> Resources:

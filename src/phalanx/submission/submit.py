@@ -25,7 +25,7 @@ from phalanx.home.home import Home
 from phalanx.ingest.adoption import add_to_store
 from phalanx.placeholders import is_safe
 from phalanx.plan import Plan
-from phalanx.plan.document import document
+from phalanx.plan.document import document, document_text
 from phalanx.spec.groups import first_suggestion
 from phalanx.spec.model import Amount, Kind, thaw
 from phalanx.spec.yaml_writer import modern_document, to_yaml
@@ -144,7 +144,7 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
             settings |= prepared.trial_jobs.settings
         return {**files, run_paths.GROUP: json.dumps(settings).encode()}
     job = {name: text.encode() for name, text in prepared.job.files.items()} if prepared.job is not None else {}
-    made = job.pop(run_paths.PLAN, None) or json.dumps(document(prepared.plan)).encode()
+    made = job.pop(run_paths.PLAN, None) or document_text(document(prepared.plan)).encode()
     return {**files, **job, run_paths.PLAN: made}
 
 

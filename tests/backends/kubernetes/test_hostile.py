@@ -16,6 +16,7 @@ from phalanx import backends, plan, spec
 from phalanx.backends.kubernetes.render import names
 from phalanx.backends.kubernetes.target import ClusterTarget
 from phalanx.errors import CallError, SpecErrors
+from phalanx.stored_plan import parse_plan
 from tests.backends.kubernetes.operator_objects import templates_of
 from tests.backends.kubernetes.schemas import faults_of
 from tests.examples import examples
@@ -121,9 +122,8 @@ def test_values_and_words_arrive_unchanged(backend: str, text: str) -> None:
     document["params"] = {"said": text.replace("{{", "{ {").replace("{%", "{ %")}
     objects = objects_of(document, backend)
     assert objects is not None
-    plan_text = gzip.decompress(base64.b64decode(objects[0]["binaryData"]["plan.json.gz"])).decode()
-    master = json.loads(plan_text)["replicas"][0]
-    assert master["environment"]["SAID"] == text or json.loads(plan_text)["environment"].get("SAID") == text
+    plan = parse_plan(gzip.decompress(base64.b64decode(objects[0]["binaryData"]["plan.json.gz"])))
+    assert plan.replicas[0].environment["SAID"] == text or plan.environment.get("SAID") == text
     for one in objects:
         for template in templates_of(one):
             for container in template["spec"]["containers"]:

@@ -37,7 +37,7 @@ def test_the_agent_gets_the_places_of_everything() -> None:
             "worker-0": "phalanx-r-1-worker-0.phalanx-r-1",
             "*": "phalanx-r-1-master-0.phalanx-r-1",
         },
-        "port": {"master-0": 2222, "worker-0": 2222, "*": 2222},
+        "port": {"*": 2222},
         "courier": "frames",
         "server": None,
         "run_folder": "/phalanx/run",
@@ -93,7 +93,7 @@ def test_the_plan_of_agents_is_the_plan_less_its_secrets() -> None:
     made = made_of(file(env_vars={"API_KEY": "s3cret", "MODE": "fast"}, replicas={"n_workers": 1}))
     found = json.loads(gzip.decompress(payload.plan_gz(made)))
     whole = as_document(made)
-    for one in whole["replicas"]:
+    for one in whole["templates"]:
         assert one["environment"].pop("API_KEY") == "s3cret"
     assert found == json.loads(json.dumps(whole))
     assert payload.plan_gz(made) == payload.plan_gz(made)

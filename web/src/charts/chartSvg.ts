@@ -4,8 +4,8 @@ import { extent, padded } from "./alignment";
 import { axisText, spanText, xText } from "./labels";
 import { type DrawnLine, stretches } from "./overlays";
 import { dashOf, type Palette } from "./palette";
-import { linearTicks, logTicks } from "./ticks";
-import type { LineChartProps } from "./types";
+import { linearTicks, logTicks, timeTicks } from "./ticks";
+import type { LineChartProps, XKind } from "./types";
 
 const FONT = 'font-family="system-ui, -apple-system, Segoe UI, sans-serif"';
 const RIGHT = 16;
@@ -82,7 +82,7 @@ export function chartSvg(picture: ChartPicture): string {
   const yTexts = yTicks.map((value) => axisText(value, unit));
   const left = Math.max(34, 14 + LETTER * Math.max(...yTexts.map((text) => text.length)));
   const [toX, toY] = [scale(across, [left, width - RIGHT], logX), scale(up, [bottom, top], logY)];
-  const xTicks = logX ? logTicks(...across, 6) : linearTicks(...across, Math.max(2, (width - left) / 110));
+  const xTicks = xTicksOf(x, across, logX, width - left);
   const xLabel = (value: number) =>
     x === "time" ? spanText(value) : x === "clock" ? xText(value, x) : axisText(value);
   const parts = [
@@ -113,6 +113,12 @@ export function chartSvg(picture: ChartPicture): string {
     "</svg>",
   ];
   return parts.filter(Boolean).join("\n");
+}
+
+function xTicksOf(x: XKind, range: [number, number], isLog: boolean, width: number): number[] {
+  if (isLog) return logTicks(...range, 6);
+  if (x === "time") return timeTicks(...range, Math.max(2, width / 110));
+  return linearTicks(...range, Math.max(2, width / (x === "clock" ? 220 : 110)));
 }
 
 const px = (value: number): string => String(Math.round(value * 10) / 10);

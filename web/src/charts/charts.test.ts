@@ -9,7 +9,7 @@ import { dashOf } from "./palette";
 import { oddText, splitMean } from "./rankMeans";
 import { RequestBatch } from "./requestBatch";
 import { smooth } from "./smoothing";
-import { linearTicks, logTicks } from "./ticks";
+import { linearTicks, logTicks, timeTicks } from "./ticks";
 import { oddReadings, readings } from "./tooltip";
 import type { Line } from "./types";
 
@@ -287,6 +287,7 @@ describe("ticks", () => {
   it("are round", () => {
     expect(linearTicks(0.13, 0.97, 4)).toEqual([0.2, 0.4, 0.6, 0.8]);
     expect(linearTicks(5, 5, 4)).toEqual([5]);
+    expect(timeTicks(0, 200, 7)).toEqual([0, 30, 60, 90, 120, 150, 180]);
     expect(logTicks(0.001, 1000, 6)).toEqual([0.001, 0.01, 0.1, 1, 10, 100, 1000]);
     expect(logTicks(1, 50, 6)).toEqual([1, 2, 5, 10, 20, 50]);
   });

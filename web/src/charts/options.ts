@@ -5,6 +5,7 @@ import { extent, padded } from "./alignment";
 import { axisText, spanText } from "./labels";
 import type { DrawnLine } from "./overlays";
 import { dashOf, type Palette } from "./palette";
+import { TIMES } from "./ticks";
 import type { LineChartProps, XKind } from "./types";
 
 const FONT = '11px system-ui, -apple-system, "Segoe UI", sans-serif';
@@ -75,14 +76,6 @@ function isRound(value: number): boolean {
   const lead = value / 10 ** Math.floor(Math.log10(Math.abs(value)) + 1e-9);
   return [1, 2, 5, 10].some((round) => Math.abs(lead - round) < 1e-6);
 }
-
-/** Tick distances in seconds, minutes, hours and days. */
-const TIMES = [
-  ...[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30],
-  ...[1, 2, 5, 10, 15, 30].map((minutes) => minutes * 60),
-  ...[1, 2, 3, 6, 12].map((hours) => hours * 3600),
-  ...[1, 2, 5, 10, 20, 50, 100].map((days) => days * 86_400),
-];
 
 /** Tick distances for steps, which are whole numbers. */
 function wholeSteps(): number[] {

@@ -8,9 +8,13 @@ export type Palette = { series: string[]; text: string; grid: string; mark: stri
 
 let cached: { theme: EffectiveTheme; palette: Palette } | null = null;
 
-function read(): Palette {
+/** The colours of a theme, whichever the page has. */
+export const paletteOf = (theme: EffectiveTheme): Palette => read(theme);
+
+function read(theme?: EffectiveTheme): Palette {
   // The value of a custom property is its text. As the colour of an element it is resolved for the current theme.
   const probe = document.createElement("span");
+  if (theme) probe.style.colorScheme = theme;
   document.body.append(probe);
   const color = (name: string) => {
     probe.style.color = `var(${name})`;

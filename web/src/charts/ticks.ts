@@ -28,3 +28,23 @@ export function logTicks(low: number, high: number, count: number): number[] {
   }
   return found.length ? found : [low];
 }
+
+/** Tick distances in seconds, minutes, hours and days. */
+export const TIMES = [
+  ...[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30],
+  ...[1, 2, 5, 10, 15, 30].map((minutes) => minutes * 60),
+  ...[1, 2, 3, 6, 12].map((hours) => hours * 3600),
+  ...[1, 2, 5, 10, 20, 50, 100].map((days) => days * 86_400),
+];
+
+/** Round seconds, minutes, hours and days. */
+export function timeTicks(low: number, high: number, count: number): number[] {
+  const rough = (high - low) / Math.max(1, count);
+  const step = TIMES.find((time) => time >= rough * 0.75);
+  if (step === undefined || !(high > low)) return linearTicks(low, high, count);
+  const found: number[] = [];
+  for (let number = Math.ceil(low / step - 1e-9); number * step <= high && found.length < 100; number++) {
+    found.push(Number((number * step).toPrecision(12)));
+  }
+  return found;
+}

@@ -4,7 +4,7 @@ import "./ComparePage.css";
 import { useCallback, useMemo, useState } from "react";
 import { queryString, useResource } from "../api";
 import { plural } from "../format";
-import { currentRoute, navigate, readableParams, useRoute, useTitle } from "../router";
+import { currentRoute, Link, navigate, readableParams, useRoute, useTitle } from "../router";
 import type { Comparison, RunRow, RunsPage } from "../types";
 import { isDone } from "../types";
 import { ErrorMessage, Spinner, Tabs } from "../ui";
@@ -77,6 +77,17 @@ function useRuns(choices: Choices) {
   };
 }
 
+/** The page that creates a report of these runs. */
+function reportUrl({ runs, query, metrics, project }: Choices, rows: readonly RunRow[]): string {
+  const params = new URLSearchParams({ new: "1" });
+  if (query === null || runs.length) for (const run of runs) params.append("run", run);
+  else params.set("q", query);
+  if (metrics.length) params.set("metric", metrics.join(", "));
+  const own = project || rows[0]?.project;
+  if (own) params.set("project", own);
+  return `/reports?${params}`;
+}
+
 function ComparedRuns({ choices, onChange }: Props) {
   const { runs, compared, error, reload, isQuery } = useRuns(choices);
   if (runs === undefined) {
@@ -95,6 +106,9 @@ function ComparedRuns({ choices, onChange }: Props) {
         ) : (
           <AddRun chosen={choices.runs} onAdd={(run) => onChange({ runs: [...choices.runs, run] })} />
         )}
+        <Link className="button" to={reportUrl(choices, runs)}>
+          New report
+        </Link>
       </header>
       {error && <ErrorMessage error={error} retry={reload} />}
       {!isQuery && runs.length > 0 && runs.length < choices.runs.length && (

@@ -16,6 +16,7 @@ const NAV_ITEMS: readonly [path: string, label: string, key: string][] = [
   ["/compare", "Compare", "c"],
   ["/queue", "Queue", "q"],
   ["/models", "Models", "m"],
+  ["/reports", "Reports", "e"],
   ["/projects", "Projects", "p"],
 ];
 

@@ -30,41 +30,43 @@ export function TokenDialog({ onClose }: { onClose: () => void }): ReactNode {
   );
   return (
     <Dialog title="Create token" onClose={onClose} foot={foot}>
-      {made ? (
-        <>
-          <p>Copy the token now: it is not shown again. It expires on {timestamp(made.expires)}.</p>
-          <p className="row">
-            <code className="mono cut" data-testid="token">
-              {made.token}
-            </code>
-            <CopyButton text={made.token} label="Copy token" />
-          </p>
-          <p>The command line asks for it:</p>
-          <CommandBox text={`phalanx login ${location.origin}`} />
-        </>
-      ) : (
-        <>
-          <p>A token for the command line and other programs. It never allows more than you may do yourself.</p>
-          <label className="labelled">
-            Role
-            <select className="field" value={role} onChange={(event) => setRole(event.target.value)}>
-              <option value="viewer">viewer: read only</option>
-              <option value="editor">editor: also track, submit and stop runs</option>
-            </select>
-          </label>
-          <label className="labelled">
-            Valid for
-            <select className="field" value={days} onChange={(event) => setDays(event.target.value)}>
-              {[1, 7, 30, 90].map((one) => (
-                <option key={one} value={one}>
-                  {one} {one === 1 ? "day" : "days"}
-                </option>
-              ))}
-            </select>
-          </label>
-        </>
-      )}
-      {Boolean(error) && <ErrorMessage error={error} />}
+      <div className="frame-token">
+        {made ? (
+          <>
+            <p>Copy the token now: it is not shown again. It expires on {timestamp(made.expires)}.</p>
+            <p className="row">
+              <code className="mono cut" data-testid="token">
+                {made.token}
+              </code>
+              <CopyButton text={made.token} label="Copy token" />
+            </p>
+            <p>The command line asks for it:</p>
+            <CommandBox text={`phalanx login ${location.origin}`} />
+          </>
+        ) : (
+          <>
+            <p>A token for the command line and other programs. It never allows more than you may do yourself.</p>
+            <label className="labelled">
+              Role
+              <select className="field" value={role} onChange={(event) => setRole(event.target.value)}>
+                <option value="viewer">viewer: read only</option>
+                <option value="editor">editor: also track, submit and stop runs</option>
+              </select>
+            </label>
+            <label className="labelled">
+              Valid for
+              <select className="field" value={days} onChange={(event) => setDays(event.target.value)}>
+                {[1, 7, 30, 90].map((one) => (
+                  <option key={one} value={one}>
+                    {one} {one === 1 ? "day" : "days"}
+                  </option>
+                ))}
+              </select>
+            </label>
+          </>
+        )}
+        {Boolean(error) && <ErrorMessage error={error} />}
+      </div>
     </Dialog>
   );
 }

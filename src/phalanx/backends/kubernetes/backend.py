@@ -16,7 +16,7 @@ from phalanx.backends.contract import NO_OPTIONS, Backend, Connections, Diagnosi
 from phalanx.backends.kubernetes.render import image_builds, native_jobs, payload
 from phalanx.backends.kubernetes.target import RUN, ClusterTarget, Settings
 from phalanx.errors import PhalanxError, SystemFault
-from phalanx.plan.document import document
+from phalanx.plan.document import document, document_text
 from phalanx.plan.model import Plan
 
 SKELETON, PLAN, WHOLE, CLUSTER = "manifests.json", run_paths.PLAN, "manifests.yaml", run_paths.CLUSTER
@@ -88,7 +88,7 @@ class KubernetesJobs(Backend):
         objects = self.objects(plan, resolved)
         files = {
             SKELETON: "[\n" + ",\n".join(map(json.dumps, objects)) + "\n]\n",
-            PLAN: json.dumps(document(plan)) + "\n",
+            PLAN: document_text(document(plan)),
             CLUSTER: json.dumps(cluster) + "\n",
         }
         return Job(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -11,9 +11,10 @@ from typing import Any
 from phalanx import agent, run_paths
 from phalanx.backends.contract import Backend, Connections, Engine, Job
 from phalanx.naming import LAUNCHER
-from phalanx.placeholders import Members, Value, unfold
-from phalanx.plan.document import document
-from phalanx.plan.model import Plan, Replica
+from phalanx.placeholders import Each, Hole, Value, unfold
+from phalanx.plan.document import document, document_text
+from phalanx.plan.model import Plan, Replica, one_of_each, template_of
+from phalanx.plan.variable_limit import AddressLengths, refuse_too_long
 
 # Positional parameters carry the folder and the port: unlike variables, they cannot collide with a user's variable.
 _PREAMBLE = """\
@@ -76,30 +77,31 @@ exec {argv}
 """
 _SHARED = """\
 # What all replicas of run {run_id} have in common.
-{exports}
+{lines}
 """
+_FIRST_LIST = 3  # positional parameter of the first list
+ADDRESSES = AddressLengths(host=len("127.0.0.1"), port=5)
 
 
 class Local(Backend):
     name = "local"
 
     def render(self, plan: Plan, target: Any = None) -> Job:  # noqa: ARG002
-        ranks = {replica.name: replica.rank for replica in plan.replicas}
-        members = plan.members  # made anew at each use
+        refuse_too_long(plan, ADDRESSES)
         running = [replica for replica in plan.replicas if replica.argv and starts_itself(plan, replica)]
+        script = _Script(plan, running)
         files = {
-            run_paths.PLAN: json.dumps(document(plan), indent=1) + "\n",
+            run_paths.PLAN: document_text(document(plan)),
             "start.sh": _start_script(plan, running),
-            "shared.sh": _SHARED.format(
-                run_id=_comment(plan.run_id), exports="\n".join(_exports(plan.shared, members, ranks))
-            ),
+            "shared.sh": _SHARED.format(run_id=_comment(plan.run_id), lines="\n".join(script.shared())),
         }
         if plan.launch != "each":
             files |= host_files(sum(replica.role != LAUNCHER for replica in plan.replicas))
         if plan.service is not None:
+            files["rendezvous.json"] = json.dumps(dict(plan.service)) + "\n"
             files["rendezvous.py"] = Path(agent.__file__).with_name("rendezvous.py").read_text(encoding="utf-8")
         for replica in running:
-            files[f"replicas/{replica.name}.sh"] = _replica_script(plan, replica, members, ranks)
+            files[f"replicas/{replica.name}.sh"] = script.of(replica)
         return Job(files, start="bash {folder}/start.sh")
 
     def engine(self, target: Any, connections: Connections) -> Engine | None:  # noqa: ARG002
@@ -120,51 +122,71 @@ def _start_script(plan: Plan, running: list[Replica]) -> str:
     """Replicas that only serve may never exit: the run has finished when all others have."""
     lines = []
     if plan.service is not None:
-        words = f'python3 "$1/rendezvous.py" 127.0.0.1 "$2" {quote(json.dumps(dict(plan.service)))}'
-        lines.append(f'{words} >"$1/logs/rendezvous.log" 2>&1 </dev/null & helpers+=($!)')
+        words = 'python3 "$1/rendezvous.py" 127.0.0.1 "$2" <"$1/rendezvous.json"'
+        lines.append(f'{words} >"$1/logs/rendezvous.log" 2>&1 & helpers+=($!)')
     for replica in running:
         kind = "helpers" if replica.role in plan.serving else "workers"
         lines.append(f"start {quote(replica.name)}; {kind}+=($!)")
     return _START.format(run_id=_comment(plan.run_id), preamble=_PREAMBLE.format(up=""), starts="\n".join(lines))
 
 
-def _replica_script(plan: Plan, replica: Replica, members: Members, ranks: Mapping[str, int]) -> str:
-    exports = _exports(replica.environment, members, ranks)
-    for name, value in replica.defaults.items():  # unlike `:-`, an assignment keeps quotes
-        exports.append(f'[ -n "${{{name}:-}}" ] || export {name}={_shell(value, members, ranks)}')
-    return _REPLICA.format(
-        name=replica.name,
-        rank=replica.rank,
-        size=len(plan.replicas),
-        run_id=_comment(plan.run_id),
-        preamble=_PREAMBLE.format(up="/.."),
-        exports="\n".join(exports),
-        argv=" ".join(_shell(argument, members, ranks) for argument in replica.argv),
-    )
+class _Script:
+    """The scripts of replicas. A list of all addresses is as long as the run is large: `shared.sh` has it once, as a
+    positional parameter."""
 
+    def __init__(self, plan: Plan, running: list[Replica]) -> None:
+        self.plan = plan
+        self.ranks = {replica.name: replica.rank for replica in plan.replicas}
+        self.lists: dict[Each, str] = {}
+        variables = (plan.shared, *(template_of(replica) for replica in one_of_each(running)))
+        for value in (value for values in variables for value in values.values() if not isinstance(value, str)):
+            for part in value:
+                if isinstance(part, Each) and part not in self.lists:
+                    self.lists[part] = f"${{{len(self.lists) + _FIRST_LIST}}}"
 
-def _exports(environment: Mapping[str, Value], members: Members, ranks: Mapping[str, int]) -> list[str]:
-    return [f"export {name}={_shell(value, members, ranks)}" for name, value in environment.items()]
+    def shared(self) -> Iterator[str]:
+        members = self.plan.members
+        for part in self.lists:
+            words = "".join(self._words(unfold((part,), members))) or "''"
+            yield f'set -- "$@" {words}'
+        yield from self._exports(self.plan.shared)
 
+    def of(self, replica: Replica) -> str:
+        exports = list(self._exports(replica.environment))
+        for name, value in replica.defaults.items():  # unlike `:-`, an assignment keeps quotes
+            exports.append(f'[ -n "${{{name}:-}}" ] || export {name}={self._shell(value)}')
+        return _REPLICA.format(
+            name=replica.name,
+            rank=replica.rank,
+            size=len(self.plan.replicas),
+            run_id=_comment(self.plan.run_id),
+            preamble=_PREAMBLE.format(up="/.."),
+            exports="\n".join(exports),
+            argv=" ".join(map(self._shell, replica.argv)),
+        )
 
-def _shell(value: Value, members: Members, ranks: Mapping[str, int]) -> str:
-    return "".join(_words(value, members, ranks)) or "''"
+    def _exports(self, environment: Mapping[str, Value]) -> Iterator[str]:
+        return (f"export {name}={self._shell(value)}" for name, value in environment.items())
 
+    def _shell(self, value: Value) -> str:
+        return "".join(self._words((value,) if isinstance(value, str) else value)) or "''"
 
-def _words(value: Value, members: Members, ranks: Mapping[str, int]) -> Iterator[str]:
-    """A value in shell quotes; the shell expands only the placeholders."""
-    for part in unfold(value, members):
-        if isinstance(part, str):
-            if part:
-                yield quote(part)
-        elif part.kind == "host":
-            yield "127.0.0.1"
-        elif part.kind == "interface":
-            yield "lo"
-        elif part.kind == "port":
-            yield f'"$(($2 + {ranks[part.of]}))"'
-        else:
-            yield f'"$1"/{quote(part.of)}'
+    def _words(self, parts: Iterable[str | Hole | Each]) -> Iterator[str]:
+        """A value in shell quotes; the shell expands only the placeholders."""
+        for part in parts:
+            if isinstance(part, str):
+                if part:
+                    yield quote(part)
+            elif isinstance(part, Each):
+                yield f'"{self.lists[part]}"'
+            elif part.kind == "host":
+                yield "127.0.0.1"
+            elif part.kind == "interface":
+                yield "lo"
+            elif part.kind == "port":
+                yield f'"$(($2 + {self.ranks[part.of]}))"'
+            else:
+                yield f'"$1"/{quote(part.of)}'
 
 
 def _comment(text: str) -> str:

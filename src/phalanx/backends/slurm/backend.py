@@ -6,7 +6,6 @@ user text, and no shell evaluates the users' commands and variables: the agents 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shutil
@@ -19,14 +18,16 @@ from phalanx import run_paths, sites
 from phalanx.backends.contract import NO_OPTIONS, Backend, Connections, Diagnosis, Engine, Job, Requirement, Review
 from phalanx.errors import CallError
 from phalanx.naming import LAUNCHER
-from phalanx.plan.document import document
+from phalanx.plan.document import document, document_text
 from phalanx.plan.model import Plan
+from phalanx.plan.variable_limit import AddressLengths, refuse_too_long
 from phalanx.sites import node_layout
 from phalanx.sites.model import Site
 from phalanx.sites.node_layout import Component
 
 MPIRUN = "mpirun"
 DEFAULT_MPI = "pmix"
+MOST_COMPONENTS = 128  # of a heterogeneous job: MAX_HET_JOB_COMPS of Slurm
 _SCRIPT = """\
 #!/bin/bash
 {directives}
@@ -124,31 +125,13 @@ class SlurmJobs(Backend):
     def render(self, plan: Plan, target: Site | None = None) -> Job:
         plan, site = adapted(plan), target
         parts = node_layout.components(plan, site)
-        by_launcher = plan.launch in ("own", MPIRUN)
-        _refuse(parts, by_launcher=by_launcher)
         placed = {
             **document(plan),
             "order": [name for part in parts for name in part.names],
             "interface": site.interface if site is not None else None,
             "scratch": site.scratch if site is not None else None,
         }
-        is_prepared = bool(plan.python.requirements or (plan.build is not None and plan.build.build_steps))
-        script = _SCRIPT.format(
-            leave="step none --leave\n" if is_prepared else "",
-            directives="\n".join(_directives(plan, parts, site)),
-            run_id=_word(plan.run_id),
-            first_facts=run_paths.facts_file("$first"),
-            facts=run_paths.facts_file("$attempt"),
-            agents=f"{run_paths.attempt_folder('*', '$attempt')}/{run_paths.AGENT}",
-            controller_s=CONTROLLER_S,
-            away=_AWAY,
-            nodes=run_paths.nodes_file("$attempt"),
-            words=_words(parts),
-            modules=_modules(plan),
-            step=_step(parts),
-            main='"${agent[@]}" --stay' if by_launcher else f"step {_mpi(plan)} --as-rank",
-        )
-        files = {"run.sh": script, run_paths.PLAN: json.dumps(placed, indent=1) + "\n"}
+        files = {"run.sh": _script(plan, parts, site), run_paths.PLAN: document_text(placed)}
         return Job(files, start="sbatch {folder}/run.sh", shown="run.sh", carries_agent=True)
 
     def engine(self, target: Site | None, connections: Connections) -> Engine:  # noqa: ARG002 - it runs commands, without connections
@@ -167,9 +150,7 @@ class SlurmJobs(Backend):
         profile."""
         from phalanx.backends.slurm.review import review
 
-        return review(
-            plans, home, environment, options.get("site"), lambda plan, site: self.render(plan, site).files["run.sh"]
-        )
+        return review(plans, home, environment, options.get("site"), script_of)
 
     def diagnose(self, home: Path, environment: Mapping[str, str], options: Mapping[str, str | None]) -> Diagnosis:
         site = self.target(home, options=options)
@@ -180,6 +161,35 @@ class SlurmJobs(Backend):
 
     def requirements(self, home: Path) -> Iterable[Requirement]:  # noqa: ARG002
         yield Requirement("sbatch", shutil.which("sbatch"), "use a login node of the cluster", "runs on Slurm")
+
+
+def _script(plan: Plan, parts: list[Component], site: Site | None) -> str:
+    """Raises CallError for what no job can run."""
+    by_launcher = plan.launch in ("own", MPIRUN)
+    _refuse(parts, by_launcher=by_launcher)
+    refuse_too_long(plan, AddressLengths())
+    is_prepared = bool(plan.python.requirements or (plan.build is not None and plan.build.build_steps))
+    return _SCRIPT.format(
+        leave="step none --leave\n" if is_prepared else "",
+        directives="\n".join(_directives(plan, parts, site)),
+        run_id=_word(plan.run_id),
+        first_facts=run_paths.facts_file("$first"),
+        facts=run_paths.facts_file("$attempt"),
+        agents=f"{run_paths.attempt_folder('*', '$attempt')}/{run_paths.AGENT}",
+        controller_s=CONTROLLER_S,
+        away=_AWAY,
+        nodes=run_paths.nodes_file("$attempt"),
+        words=_words(parts),
+        modules=_modules(plan),
+        step=_step(parts),
+        main='"${agent[@]}" --stay' if by_launcher else f"step {_mpi(plan)} --as-rank",
+    )
+
+
+def script_of(plan: Plan, site: Site | None) -> str:
+    """The script of a job, without its plan. Raises CallError."""
+    fitting = adapted(plan)
+    return _script(fitting, node_layout.components(fitting, site), site)
 
 
 def adapted(plan: Plan) -> Plan:
@@ -198,6 +208,12 @@ def _refuse(parts: list[Component], *, by_launcher: bool) -> None:
         raise CallError(
             "one launcher starts the ranks, and it cannot reach the components of a heterogeneous job: "
             "request the same for all workers, or write `environment.slurm.layout: homogeneous`"
+        )
+    if len(parts) > MOST_COMPONENTS:
+        raise CallError(
+            f"the replicas have {len(parts)} different requests, and a heterogeneous job has at most "
+            f"{MOST_COMPONENTS} components: request the same for more replicas, "
+            "or write `environment.slurm.layout: homogeneous`"
         )
     if any(len(part.names) % part.size.processes for part in parts):
         raise CallError(

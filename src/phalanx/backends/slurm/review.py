@@ -90,11 +90,13 @@ def _asked(
     environment: Mapping[str, str],
     script_of: Callable[[Plan, Site | None], str],
 ) -> SiteFinding | str | None:
-    """The answer of `sbatch --test-only`: a finding or a note; None on a machine without sbatch."""
-    if shutil.which("sbatch", path=environment.get("PATH")) is None:
-        return None
+    """A job that cannot be rendered, or the answer of `sbatch --test-only`: a finding or a note; None on a machine
+    without sbatch."""
     try:
-        now = SlurmEngine().test_submission(script_of(plan, site), environment)
+        script = script_of(plan, site)
+        if shutil.which("sbatch", path=environment.get("PATH")) is None:
+            return None
+        now = SlurmEngine().test_submission(script, environment)
     except JobRejected as fault:
         place, hint = next(
             ((path, words) for key, path, words in _PLACES if re.search(key, str(fault), re.IGNORECASE)), (_SLURM, None)

@@ -28,7 +28,7 @@ projects_option = click.option(
 
 @click.group("users")
 def command() -> None:
-    """Manage the users of `phalanx serve`, who sign in with name and password.
+    """Manage the users of `phalanx serve`, who sign in with name and password, or through `serve --sign-on`.
 
     A viewer can read; an editor can also track, submit and change runs; an admin can do everything. A role applies to
     one project, several, or all.
@@ -59,8 +59,8 @@ def list_users(as_json: bool) -> None:
     elif not users:
         click.echo("No users yet: add one with `phalanx users add NAME`")
     else:
-        rows = [[user.name, _roles(user), f"{datetime.fromtimestamp(user.created, UTC):%Y-%m-%d}"] for user in users]
-        print_lines(table([["NAME", "ROLES", "CREATED"], *rows]))
+        rows = [[user.name, _roles(user), _way(user), _day(user.created)] for user in users]
+        print_lines(table([["NAME", "ROLES", "SIGN-IN", "CREATED"], *rows]))
 
 
 @command.command("role")
@@ -114,7 +114,21 @@ def _password() -> str:
 def _row(user: User) -> dict[str, Any]:
     """All fields except the password hash."""
     roles = {project: role.word for project, role in user.roles.items()}
-    return {"name": user.name, "roles": roles, "created": user.created, "changed": user.changed}
+    return {
+        "name": user.name,
+        "roles": roles,
+        "sign_in": _way(user),
+        "created": user.created,
+        "changed": user.changed,
+    }
+
+
+def _way(user: User) -> str:
+    return "password" if user.subject is None else "sign-on"
+
+
+def _day(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
 
 
 def _roles(user: User) -> str:

@@ -111,7 +111,7 @@ class HomeCatalogue:
 
 
 class ServerCatalogue:
-    """Downloads the files of a version from its run: as long as the run exists, they are the same files."""
+    """The models of a server."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -129,10 +129,7 @@ class ServerCatalogue:
         return self.whole(name).events
 
     def has_files(self, version: ModelVersion) -> bool:
-        try:
-            return version.run_id is not None and bool(self.client.outputs(version.run_id, version.source))
-        except CallError:
-            return False
+        return self.client.has_version_files(version)
 
     def take(self, version: ModelVersion, place: Path, *, force: bool, progress: Progress) -> DownloadResult:
         return self.client.download_version(version, place, force=force, progress=progress)

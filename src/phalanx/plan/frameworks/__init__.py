@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from phalanx.placeholders import Each, Hole, Value, host, interface, port
-from phalanx.plan.model import Member
+from phalanx.placeholders import SELF, Each, Hole, Value, host, interface, own, port
+from phalanx.plan.model import Member, MemberKind
 from phalanx.spec.model import EMPTY, Build, Replicas
 
 
@@ -48,10 +48,25 @@ def _nothing(_: Member) -> Mapping[str, Value]:
     return EMPTY
 
 
+def by_kind(make: Callable[[MemberKind], Mapping[str, Value]]) -> Callable[[Member], Mapping[str, Value]]:
+    """`Wiring.own` for members that differ only in their own numbers (`own("rank")`, `host(SELF)`): made once for each
+    kind, so that plans and jobs hold it once, too."""
+    made: dict[tuple[str, int, int, int], Mapping[str, Value]] = {}
+
+    def own_of(member: Member) -> Mapping[str, Value]:
+        key = (member.role, member.local, member.local_size, member.gpus)
+        if key not in made:
+            made[key] = make(member.kind)
+        return made[key]
+
+    return own_of
+
+
 class Wiring(NamedTuple):
     """What a framework adds to the run.
 
-    The machine and the file override `defaults`. `meets` and `service` are those of the plan. `launch` is `each`
+    `own` are the variables of one member: use `by_kind` if they depend only on its kind and its own numbers. The
+    machine and the file override `defaults`. `meets` and `service` are those of the plan. `launch` is `each`
     when every replica runs the command itself, `mpirun` when `launcher` starts them all, `own` when the user's
     command does so, in the first replica. `serving` are the roles that only serve: the run has succeeded when all other
     replicas have, and these are then ended. None: only the framework's `ps_role`.
@@ -118,17 +133,21 @@ def _built_in() -> frozenset[str]:
 
 
 __all__ = [
+    "SELF",
     "Each",
     "Framework",
     "Hole",
     "Member",
+    "MemberKind",
     "ProcessGroup",
     "Value",
     "Wiring",
+    "by_kind",
     "find",
     "host",
     "interface",
     "known",
+    "own",
     "port",
     "starting",
 ]

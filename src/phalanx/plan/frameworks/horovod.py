@@ -9,8 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from phalanx.naming import member_name
-from phalanx.plan.frameworks import Framework, Member, ProcessGroup, Value, Wiring, host, interface, port
+from phalanx.plan.frameworks import (
+    Framework,
+    MemberKind,
+    ProcessGroup,
+    Value,
+    Wiring,
+    by_kind,
+    host,
+    interface,
+    own,
+    port,
+)
 from phalanx.plan.frameworks.mpi import LAUNCHERS, SYMPTOMS, launched_by_mpirun
 
 
@@ -25,24 +35,23 @@ def wire(gang: ProcessGroup) -> Wiring:
         "HOROVOD_GLOO_RENDEZVOUS_PORT": (port(first),),
         "HOROVOD_SIZE": size,
     }
-    nodes = [member.local_size for member in gang.members if not member.local]
     peers = Counter(member.local for member in gang.members)  # number of replicas with such a process
 
-    def own(member: Member) -> Mapping[str, Value]:
+    def ranks(kind: MemberKind) -> Mapping[str, Value]:
         return {
-            "HOROVOD_RANK": str(member.rank),
-            "HOROVOD_LOCAL_RANK": str(member.local),
-            "HOROVOD_LOCAL_SIZE": str(member.local_size),
-            "HOROVOD_CROSS_RANK": str(sum(count > member.local for count in nodes[: member.node])),
-            "HOROVOD_CROSS_SIZE": str(peers[member.local]),
+            "HOROVOD_RANK": (own("rank"),),
+            "HOROVOD_LOCAL_RANK": str(kind.local),
+            "HOROVOD_LOCAL_SIZE": str(kind.local_size),
+            "HOROVOD_CROSS_RANK": (own("cross"),),
+            "HOROVOD_CROSS_SIZE": str(peers[kind.local]),
             # For Horovod every replica is a separate host, even on one machine. This is a name, never an address.
-            "HOROVOD_HOSTNAME": member_name(member.role, member.index),
+            "HOROVOD_HOSTNAME": (f"{kind.role}-", own("index")),
         }
 
     scopes = {"global": gang.size, **{f"cross_{local}": count for local, count in peers.items()}}
     scopes |= {f"local_{member.name}": member.local_size for member in gang.members if not member.local}
     defaults: dict[str, Value] = {"HOROVOD_GLOO_IFACE": (interface(),)}
-    return Wiring(shared, own, defaults, meets=(first,), service=scopes)
+    return Wiring(shared, by_kind(ranks), defaults, meets=(first,), service=scopes)
 
 
 FRAMEWORK = Framework(

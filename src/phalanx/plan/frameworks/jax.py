@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phalanx.plan.frameworks import Framework, Member, ProcessGroup, Value, Wiring, host, port, starting
+from phalanx.plan.frameworks import (
+    Framework,
+    MemberKind,
+    ProcessGroup,
+    Value,
+    Wiring,
+    by_kind,
+    host,
+    own,
+    port,
+    starting,
+)
 
 
 def wire(gang: ProcessGroup) -> Wiring:
@@ -20,15 +31,15 @@ def wire(gang: ProcessGroup) -> Wiring:
         "OMPI_COMM_WORLD_SIZE": size,
     }
 
-    def own(member: Member) -> Mapping[str, Value]:
-        rank = str(member.rank)
+    def ranks(kind: MemberKind) -> Mapping[str, Value]:
+        rank = (own("rank"),)
         return {
             "JAX_PROCESS_ID": rank,
             "OMPI_COMM_WORLD_RANK": rank,
-            "OMPI_COMM_WORLD_LOCAL_RANK": str(member.local),
+            "OMPI_COMM_WORLD_LOCAL_RANK": str(kind.local),
         }
 
-    return Wiring(shared, own, meets=(first,))
+    return Wiring(shared, by_kind(ranks), meets=(first,))
 
 
 FRAMEWORK = Framework(

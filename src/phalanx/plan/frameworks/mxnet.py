@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phalanx.plan.frameworks import Framework, Member, ProcessGroup, Value, Wiring, host, port
+from phalanx.plan.frameworks import (
+    SELF,
+    Framework,
+    MemberKind,
+    ProcessGroup,
+    Value,
+    Wiring,
+    by_kind,
+    host,
+    own,
+    port,
+)
 
 _DMLC_ROLES = {"master": "scheduler", "worker": "worker", "server": "server"}
 
@@ -21,22 +32,19 @@ def wire(gang: ProcessGroup) -> Wiring:
         "DMLC_PS_ROOT_PORT": (port(first),),
     }
 
-    def own(member: Member) -> Mapping[str, Value]:
-        values: dict[str, Value] = {
-            "DMLC_ROLE": _DMLC_ROLES[member.role],
-            "DMLC_NODE_HOST": (host(member.name),),
-        }
-        if member.role == "worker":
-            values |= {"DMLC_WORKER_ID": str(member.index), "DMLC_SERVER_ID": "0"}
-        elif member.role == "server":
-            values["DMLC_SERVER_ID"] = str(member.index)
+    def identity(kind: MemberKind) -> Mapping[str, Value]:
+        values: dict[str, Value] = {"DMLC_ROLE": _DMLC_ROLES[kind.role], "DMLC_NODE_HOST": (host(SELF),)}
+        if kind.role == "worker":
+            values |= {"DMLC_WORKER_ID": (own("index"),), "DMLC_SERVER_ID": "0"}
+        elif kind.role == "server":
+            values["DMLC_SERVER_ID"] = (own("index"),)
         return values
 
     notes: tuple[tuple[str, str], ...] = ()
     if not gang.roles["server"]:
         notes = (("environment.replicas", "MXNet's dist key-value stores require at least one server: `n_ps: 1`"),)
     serving = ("master", "server") if gang.roles["worker"] else ("server",)
-    return Wiring(shared, own, meets=(first,), serving=serving, notes=notes)
+    return Wiring(shared, by_kind(identity), meets=(first,), serving=serving, notes=notes)
 
 
 FRAMEWORK = Framework(wire, ps_role="server", symptoms=("ps-lite", r"van\.(?:cc|h)", "Connection reset by peer"))

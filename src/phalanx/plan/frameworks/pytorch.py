@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phalanx.plan.frameworks import Framework, Member, ProcessGroup, Value, Wiring, host, port, starting
+from phalanx.plan.frameworks import (
+    Framework,
+    MemberKind,
+    ProcessGroup,
+    Value,
+    Wiring,
+    by_kind,
+    host,
+    own,
+    port,
+    starting,
+)
 
 LAUNCHERS = starting(
     "torchrun",
@@ -48,21 +59,21 @@ def wire(gang: ProcessGroup) -> Wiring:
             "PET_MASTER_PORT": (port(first),),
         }
 
-    def own(member: Member) -> Mapping[str, Value]:
-        rank, node = str(member.rank), str(member.node)
-        values = {
+    def ranks(kind: MemberKind) -> Mapping[str, Value]:
+        rank, node = (own("rank"),), (own("node"),)
+        values: dict[str, Value] = {
             "RANK": rank,
-            "LOCAL_RANK": str(member.local),
-            "LOCAL_WORLD_SIZE": str(member.local_size),
+            "LOCAL_RANK": str(kind.local),
+            "LOCAL_WORLD_SIZE": str(kind.local_size),
             "GROUP_RANK": node,
             "NODE_RANK": node,
             "ROLE_RANK": rank,
         }
         if starts_processes:
-            values |= {"PET_NODE_RANK": node, "PET_NPROC_PER_NODE": str(max(1, member.gpus))}
+            values |= {"PET_NODE_RANK": node, "PET_NPROC_PER_NODE": str(max(1, kind.gpus))}
         return values
 
-    return Wiring(shared, own, meets=(first,))
+    return Wiring(shared, by_kind(ranks), meets=(first,))
 
 
 FRAMEWORK = Framework(wire, launchers=LAUNCHERS, symptoms=SYMPTOMS)

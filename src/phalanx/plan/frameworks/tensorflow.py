@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 
 from phalanx.placeholders import path
-from phalanx.plan.frameworks import Each, Framework, Hole, Member, ProcessGroup, Value, Wiring
+from phalanx.plan.frameworks import Each, Framework, Hole, MemberKind, ProcessGroup, Value, Wiring, by_kind, own
 from phalanx.spec.model import Build
 
 _IMAGE = re.compile(r"tensorflow[^:\s]*:v?(\d+)\.")
@@ -54,9 +54,9 @@ def wire(gang: ProcessGroup) -> Wiring:
 
     rest = (', "model_dir": "', path("outputs"), '", "environment": "cloud"}')
 
-    def own(member: Member) -> Mapping[str, Value]:
-        mine = f'{{"type": "{names.get(member.role, member.role)}", "index": {member.index}}}'
-        return {"TF_CONFIG": (*cluster, mine, *rest)}
+    def config(kind: MemberKind) -> Mapping[str, Value]:
+        task = (f'{{"type": "{names.get(kind.role, kind.role)}", "index": ', own("index"), "}")
+        return {"TF_CONFIG": (*cluster, *task, *rest)}
 
     other = "master" if task == "chief" else "chief"
     said = f"TF_CONFIG names the master `{task}`: {why} (`environment.replicas.master_task: {other}` for the other)"
@@ -65,7 +65,7 @@ def wire(gang: ProcessGroup) -> Wiring:
         unused = "`delay_workers_by_global_step` has no effect: the estimator delays its workers itself"
         notes.append(("environment.replicas", unused))
     serving = ("worker", "ps") if task == "chief" and gang.roles["ps"] else ("ps",)
-    return Wiring({}, own, meets=tuple(gang.roles), serving=serving, notes=tuple(notes))
+    return Wiring({}, by_kind(config), meets=tuple(gang.roles), serving=serving, notes=tuple(notes))
 
 
 FRAMEWORK = Framework(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from phalanx.plan.frameworks import Framework, Member, ProcessGroup, Value, Wiring, host, port
+from phalanx.plan.frameworks import Framework, MemberKind, ProcessGroup, Value, Wiring, by_kind, host, own, port
 
 
 def wire(gang: ProcessGroup) -> Wiring:
@@ -21,10 +21,10 @@ def wire(gang: ProcessGroup) -> Wiring:
         "DMLC_NUM_WORKER": size,
     }
 
-    def own(member: Member) -> Mapping[str, Value]:
-        return {"RANK": str(member.rank), "DMLC_TASK_ID": str(member.rank)}
+    def ranks(_: MemberKind) -> Mapping[str, Value]:
+        return {"RANK": (own("rank"),), "DMLC_TASK_ID": (own("rank"),)}
 
-    return Wiring(shared, own, meets=(first,))
+    return Wiring(shared, by_kind(ranks), meets=(first,))
 
 
 FRAMEWORK = Framework(

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema
 from starlette.concurrency import run_in_threadpool
 
+from phalanx.naming import has_control_characters
 from phalanx.server.http.bodies import bounded, json_bytes, json_object
 from phalanx.server.http.responses import RequestError
 from phalanx.server.http.validation import field_names, invalid_fields
@@ -27,12 +28,19 @@ class RequestModel(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+def one_line(name: str) -> str:
+    """The validator of names."""
+    if has_control_characters(name):
+        raise ValueError("must not contain line breaks or other control characters")
+    return name
+
+
 def _distinct(words: list[str]) -> list[str]:
-    return [word[:LONGEST_WORD] for word in dict.fromkeys(words)]
+    return [one_line(word[:LONGEST_WORD]) for word in dict.fromkeys(words)]
 
 
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
-Word = Annotated[str, Field(max_length=LONGEST_WORD)]
+Word = Annotated[str, Field(max_length=LONGEST_WORD), AfterValidator(one_line)]
 Tags = Annotated[list[str], Field(max_length=MOST_ENTRIES), AfterValidator(_distinct)]
 Entries = Annotated[dict[str, Any], Field(max_length=MOST_ENTRIES)]
 Seconds = Annotated[float, Field(ge=0, lt=4e9, allow_inf_nan=False, description="seconds since 1970")]

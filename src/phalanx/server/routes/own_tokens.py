@@ -34,7 +34,8 @@ def create_own(
     """Create a token for the signed-in user: `phalanx login` asks for it. Only a user who has signed in can: a token
     creates no other tokens."""
     if caller.kind not in SIGNED_IN_KINDS or here.accounts.find(caller.name) is None:
-        raise RequestError(403, "only a user who has signed in on the page can create a token")
+        hint = "sign in as a user; an administrator can use `phalanx token create`"
+        raise RequestError(403, "a session or request with a token cannot create another token", hint)
     if len(_own(here, caller)) >= MOST_TOKENS:
         raise RequestError(409, f"you have {MOST_TOKENS} tokens", "delete one that you no longer use")
     name = f"{caller.name[:80]}-{secrets.token_hex(4)}"

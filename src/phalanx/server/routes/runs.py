@@ -225,7 +225,6 @@ def change_run(run_id: str, body: Annotated[RunChange, json_body(RunChange)], he
     run = here.find(run_id)
     changed = body.model_dump(include=body.model_fields_set)
     described: dict[str, str] = {name: changed[name] or "" for name in ("name", "description") if name in changed}
-    external_lifecycle.check_names(external_folder.Description(name=body.name, tags=tuple(body.tags or ())))
     with here.run_writers.of(run.id) as writer:
         events: list[dict[str, Any]] = [{"kind": "describe", **described}] if described else []
         if "tags" in changed:

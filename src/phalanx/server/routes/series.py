@@ -12,6 +12,7 @@ from phalanx.server.http.pagination import Limit, Offset
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.rows import summary_rows
 from phalanx.server.schemas.series import EventPage, MetricList, MetricSeries
+from phalanx.spec.suggestions import did_you_mean
 from phalanx.store.series.run_series import RunSeries
 
 MOST_BUCKETS = 20_000
@@ -52,7 +53,8 @@ def show_series(  # noqa: PLR0913 - each is a parameter of the query
     run = here.find(run_id)
     with here.charts.of(here.home.run(run.id).path) as series:
         if name not in series.names():
-            raise RequestError(404, f"run {run.id} has no metric {name[:100]!r}", "GET …/metrics lists all metrics")
+            hint = did_you_mean(name, series.names()) or "GET …/metrics lists all metrics"
+            raise RequestError(404, f"run {run.id} has no metric {name[:100]!r}", hint)
         if over_ranks:
             spreads = series.over_ranks(name, buckets or None, first, last)
             return JsonResponse({"name": name, "ranks": [spread._asdict() for spread in spreads]})

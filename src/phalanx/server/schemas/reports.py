@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from phalanx.server.http.request_models import RequestModel, Word
+from phalanx.server.http.request_models import RequestModel, Word, one_line
 from phalanx.server.schemas.base import Page, ResponseModel, Time
 
 LONGEST_TITLE = 200
@@ -15,7 +15,7 @@ MOST_CHARTS = 200
 MOST_METRICS = 20
 
 MetricName = Annotated[str, Field(min_length=1, max_length=600)]
-Title = Annotated[str, Field(min_length=1, max_length=LONGEST_TITLE, pattern=r"\S")]
+Title = Annotated[str, Field(min_length=1, max_length=LONGEST_TITLE, pattern=r"\S"), AfterValidator(one_line)]
 ReportText = Annotated[str, Field(max_length=LONGEST_REPORT, description="Markdown with blocks of charts and tables")]
 
 

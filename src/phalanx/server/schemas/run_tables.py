@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from phalanx.server.http.request_models import RequestModel, Tags
+from phalanx.server.http.request_models import RequestModel, Tags, one_line
 from phalanx.server.schemas.base import Json, Number, Page, ResponseModel, Time
 
 
@@ -79,8 +79,8 @@ class TagChange(RequestModel):
 
 
 class ViewCreation(RequestModel):
-    name: Annotated[str, Field(min_length=1, max_length=100)]
-    project: Annotated[str, Field(min_length=1, max_length=600)] | None = None
+    name: Annotated[str, Field(min_length=1, max_length=100), AfterValidator(one_line)]
+    project: Annotated[str, Field(min_length=1, max_length=600), AfterValidator(one_line)] | None = None
     shared: bool = False
     q: Annotated[str, Field(max_length=10_000)] = ""
     sort: Annotated[str, Field(max_length=600)] = ""

@@ -1,4 +1,5 @@
 # What all replicas of run r-1 have in common.
+set -- "$@" '"'127.0.0.1:"$(($2 + 0))"'"'', ''"'127.0.0.1:"$(($2 + 1))"'"'
 export PHALANX_RUN_ID=r-1
 export PHALANX_RUN_NAME=r-1
 export PHALANX_PROJECT=default
@@ -13,7 +14,7 @@ export POLYAXON_LOGS_PATH="$1"/logs
 export POLYAXON_RUN_OUTPUTS_PATH="$1"/outputs
 export POLYAXON_RUN_DATA_PATHS='{}'
 export POLYAXON_EXPERIMENT_INFO='{"app": "polyaxon-experiment", "role": "polyaxon-workers", "type": "polyaxon-runner", "project_name": "default", "project_uuid": "f0c05bbecd60537888d19f4c60d50325", "experiment_name": "default.r-1", "experiment_uuid": "9fdc87017b8e551bb04cc979d557c49a"}'
-export PHALANX_CLUSTER='{''"worker": [''"'127.0.0.1:"$(($2 + 0))"'"'', ''"'127.0.0.1:"$(($2 + 1))"'"'']''}'
-export POLYAXON_CLUSTER='{''"worker": [''"'127.0.0.1:"$(($2 + 0))"'"'', ''"'127.0.0.1:"$(($2 + 1))"'"'']''}'
+export PHALANX_CLUSTER='{''"worker": ['"${3}"']''}'
+export POLYAXON_CLUSTER='{''"worker": ['"${3}"']''}'
 export OMPI_MCA_orte_default_hostfile="$1"/hostfile
 export PHALANX_HOSTS='sh '"$1"/hosts.sh

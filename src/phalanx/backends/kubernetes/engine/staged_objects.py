@@ -165,13 +165,18 @@ def _fill(secret: Document, plan: StoredPlan, place: Mapping[str, Any], environm
     run_folder = str(place.get("run_folder", ""))
     data = {f"data/{name}": str(at) for name, at in (place.get("data") or {}).items()}
     paths = {"outputs": str(place.get("outputs", "")), **data, "*": run_folder}
-    tables = AddressTables({"*": "", **place["host"]}, {"*": 0, **place["port"]}, paths)
+    hosts, first_port = {"*": "", **place["host"]}, int(place["port"].get("*", 0))
+    hosts |= {one.name: hosts[one.first_process] for one in plan.replicas if one.first_process in hosts}
+    ports = {"*": first_port, **{one.name: first_port + one.local for one in plan.replicas}, **place["port"]}
+    tables = AddressTables(hosts, ports, paths)
+    wanted = secret.get("stringData") or {}
     known: dict[str, Value] = {}
     for replica in reversed(plan.replicas):  # among replicas that differ, the first has the plain name
-        own = {f"{replica.name}.{name}": value for name, value in replica.environment.items()}
-        known = {**known, **replica.environment, **own}
+        for name in replica.environment:
+            for key in (name, f"{replica.name}.{name}"):
+                if key in wanted:
+                    known[key] = replica.environment[name]
     known |= plan.environment
-    wanted = secret.get("stringData") or {}
     secret["stringData"] = {
         name: fill(known[name], plan.members, tables.answer) if name in known else value
         for name, value in wanted.items()

@@ -31,6 +31,7 @@ from phalanx.backends.kubernetes.target import ClusterTarget
 from phalanx.errors import CallError
 from phalanx.placeholders import Value
 from phalanx.plan.model import Plan, Replica
+from phalanx.plan.variable_limit import refuse_too_long
 
 SINGLE = ("Master", "Chief", "Scheduler")  # types of which a job has one
 UNQUEUED = (MXJOB, MPIJOB_V1)  # not supported by Kueue
@@ -44,6 +45,7 @@ class KubeflowJobs(KubernetesJobs):
 
     def render(self, plan: Plan, target: ClusterTarget | None = None) -> Job:
         resolved = target or ClusterTarget()
+        payload.refuse_too_many(plan)
         return super().render(fitted(plan, resolved), resolved)
 
     def objects(self, plan: Plan, target: ClusterTarget) -> list[dict[str, Any]]:
@@ -60,8 +62,10 @@ def objects(made: Plan, target: ClusterTarget) -> list[dict[str, Any]]:
     if known is None:
         _refuse_elastic(made, "a run of one pod")
         return native_jobs.objects(made, target)
+    payload.refuse_too_many(made)
     made = fitted(made, target)
     tables = job_kinds.tables(made, target, known)
+    refuse_too_long(made, tables.lengths)
     is_built = image_builds.is_wanted(made, target.settings)
     image = image_builds.tag_of(made, target.settings) if is_built else None
     order = OperatorJob(made, target, known, tables, payload.secrets_of(made), image)

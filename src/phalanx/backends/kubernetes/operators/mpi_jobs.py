@@ -14,7 +14,7 @@ the launcher's Job at once, and DNS names exist before their pods. So the launch
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -25,8 +25,8 @@ from phalanx.backends.kubernetes.render import payload, pods, volumes
 from phalanx.backends.kubernetes.target import MEMBERS
 from phalanx.errors import CallError
 from phalanx.naming import LAUNCHER
-from phalanx.placeholders import Value
-from phalanx.plan.model import Plan, Replica
+from phalanx.placeholders import Numbered, OwnNumbers, OwnValues, Value
+from phalanx.plan.model import Plan, Replica, template_of
 
 SSH_PORT, SSH_AT = 2222, "/phalanx/ssh"
 OWN_KEY = "/tmp/phalanx-ssh/id_rsa"  # noqa: S108 - in a container that no other user shares
@@ -184,7 +184,7 @@ def adapted(made: Plan, known: OperatorKind) -> Plan:
         meets=(),
         service=None,
         shared=shared,
-        replicas=tuple(_without_gloo(replica) for replica in ranks),
+        replicas=_without_gloo(ranks),
     )
     first, *others = plan.replicas
     if made.launch != "own":
@@ -195,12 +195,28 @@ def adapted(made: Plan, known: OperatorKind) -> Plan:
     return replace(plan, replicas=(first, *(replace(other, argv=()) for other in others)))
 
 
-def _without_gloo(replica: Replica) -> Replica:
-    return replace(
-        replica,
-        environment={name: value for name, value in replica.environment.items() if name not in _OVER_GLOO},
-        defaults={name: value for name, value in replica.defaults.items() if name not in _OVER_GLOO},
+def _without_gloo(ranks: Iterable[Replica]) -> tuple[Replica, ...]:
+    kept: dict[int, dict[str, Value]] = {}  # by the identity of what replicas share
+
+    def without(values: Mapping[str, Value]) -> Mapping[str, Value]:
+        if id(values) not in kept:
+            kept[id(values)] = {name: value for name, value in values.items() if name not in _OVER_GLOO}
+        return kept[id(values)]
+
+    return tuple(
+        replace(
+            replica,
+            environment=OwnValues(without(template_of(replica)), _numbers(replica)),
+            defaults=without(replica.defaults),
+        )
+        for replica in ranks
     )
+
+
+def _numbers(replica: Replica) -> Numbered:
+    if isinstance(replica.environment, OwnValues):
+        return replica.environment.numbers
+    return OwnNumbers(replica.name, replica.index, replica.rank)
 
 
 def _mpirun(made: Plan, known: OperatorKind) -> Iterator[Value]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from phalanx.placeholders import Hole, Value, fill
 from phalanx.plan.model import Plan
+from phalanx.plan.variable_limit import AddressLengths
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,10 @@ class AddressTables:
     path: Mapping[str, str]
     # Lists of all addresses are long and appear in every template, so a value is filled once per plan.
     _filled: dict[str, tuple[Plan, dict[Value, str]]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def lengths(self) -> AddressLengths:
+        return AddressLengths(*(min(len(str(one)) for one in table.values()) for table in (self.host, self.port)))
 
     def answer(self, hole: Hole) -> str:
         if hole.kind == "interface":

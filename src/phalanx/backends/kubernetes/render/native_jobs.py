@@ -15,7 +15,8 @@ from phalanx.backends.kubernetes.render.addresses import AddressTables
 from phalanx.backends.kubernetes.target import PORT, RUN, RUN_AT, ClusterTarget
 from phalanx.errors import CallError
 from phalanx.placeholders import Hole
-from phalanx.plan.model import Plan, Replica
+from phalanx.plan.model import Plan, Replica, one_of_each
+from phalanx.plan.variable_limit import refuse_too_long
 
 ITSELF = "127.0.0.1"  # the address of a single replica
 TTL_S = 86_400.0  # fallback: normally Phalanx deletes finished objects itself
@@ -51,8 +52,10 @@ def objects(made: Plan, target: ClusterTarget) -> list[dict[str, Any]]:
     """All objects of a run, the owner first, without the code and agent archives and without secret values. Raises
     CallError."""
     _refuse(made)
+    payload.refuse_too_many(made)
     grouped = groups(made, target)
     known = _tables(made, target, grouped)
+    refuse_too_long(made, known.lengths)
     secrets = payload.secrets_of(made)
     is_built = image_builds.is_wanted(made, target.settings)
     common = JobDefaults(
@@ -177,7 +180,7 @@ def _service(made: Plan) -> dict[str, Any]:
 
 def _left_to_agents(made: Plan, known: AddressTables) -> Collection[str]:
     """Variables that would make many Jobs very large in total: agents also read them from the plan."""
-    firsts = {replica.role: replica.environment for replica in reversed(made.replicas)}.values()
+    firsts = (replica.environment for replica in one_of_each(made.replicas))
     found = {name: value for variables in (made.shared, *firsts) for name, value in variables.items()}
     return [name for name, value in found.items() if len(known.text(made, value)) > LONG]
 

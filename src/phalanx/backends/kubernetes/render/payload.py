@@ -21,25 +21,44 @@ from phalanx.backends.kubernetes.target import DOMAIN, RUN_AT, ClusterTarget
 from phalanx.errors import CallError
 from phalanx.placeholders import Value
 from phalanx.plan.document import document
-from phalanx.plan.model import Plan, Replica
+from phalanx.plan.model import Plan, Replica, one_of_each
 
 PLACE, PLAN, START = "place.json", "plan.json.gz", "start.sh"
 AGENT, CLIENT = run_paths.AGENT_ARCHIVE, run_paths.CLIENT_ARCHIVE
 LARGEST_APPLIED = 256 << 10  # of an object as JSON, so that `kubectl apply` can keep its copy in an annotation
+LARGEST_MAP = 1 << 20  # all values of a ConfigMap
+_LEAST_ADDRESS = 24  # characters of `"worker-0": "BASE-worker-0",` without BASE
 PEERS_S = 900.0
 FAREWELL_S = 10.0  # the part of a pod's grace period in which its agent reports the end
 EMPTIED = f"{DOMAIN}/values"
 
 
 def owner(made: Plan, target: ClusterTarget, tables: AddressTables, *, yields: Collection[str] = ()) -> dict[str, Any]:
-    """The first object of a run: the agents read it, and it owns all other objects."""
+    """The first object of a run: the agents read it, and it owns all other objects. Raises CallError."""
+    data, plan = {PLACE: place_json(made, target, tables, yields=yields), START: start_script()}, plan_gz(made)
+    if sum(map(len, data.values())) + len(plan) > LARGEST_MAP:
+        raise CallError(_too_many(made))
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(made, names.base(made)),
-        "data": {PLACE: place_json(made, target, tables, yields=yields), START: start_script()},
-        "binaryData": {PLAN: b64encode(plan_gz(made)).decode()},
+        "data": data,
+        "binaryData": {PLAN: b64encode(plan).decode()},
     }
+
+
+def refuse_too_many(made: Plan) -> None:
+    """Refuse a run whose addresses cannot fit, before anything is rendered. Raises CallError."""
+    count = sum(not replica.local for replica in made.replicas)
+    if count * (len(names.base(made)) + _LEAST_ADDRESS) > LARGEST_MAP:
+        raise CallError(_too_many(made))
+
+
+def _too_many(made: Plan) -> str:
+    return (
+        f"the addresses of {len(made.replicas)} replicas do not fit into a Kubernetes object, which holds 1 MiB: "
+        "use fewer replicas (about 10,000 fit), each with more GPUs or processes"
+    )
 
 
 def metadata(made: Plan, name: str, role: str | None = None, members: Collection[str] = ()) -> dict[str, Any]:
@@ -53,10 +72,11 @@ def metadata(made: Plan, name: str, role: str | None = None, members: Collection
 def place_json(made: Plan, target: ClusterTarget, tables: AddressTables, *, yields: Collection[str] = ()) -> str:
     """The addresses and paths that agents need. `yields`: variables that an operator sets; its values override the
     plan's."""
+    firsts = {replica.name for replica in made.replicas if not replica.local}
     content = {
         "version": 1,
-        "host": dict(tables.host),
-        "port": dict(tables.port),
+        "host": {name: host for name, host in tables.host.items() if name == "*" or name in firsts},
+        "port": {"*": tables.port["*"]},  # of the first process of each replica; the others count on from it
         "courier": courier(target),
         "server": target.settings.server,
         "run_folder": RUN_AT,
@@ -107,8 +127,8 @@ def plan_gz(made: Plan) -> bytes:
     """The plan for agents, without secrets; the same bytes for the same plan."""
     content, secret_names = document(made), pods.hidden(made)
     content["environment"] = _without(content["environment"], secret_names)
-    for replica in content["replicas"]:
-        replica["environment"] = _without(replica["environment"], secret_names)
+    for template in content["templates"]:
+        template["environment"] = _without(template["environment"], secret_names)
     return gzip.compress(json.dumps(content, separators=(",", ":")).encode(), mtime=0)
 
 
@@ -122,9 +142,8 @@ def secrets_of(made: Plan) -> dict[str, str]:
     secret_names = pods.hidden(made)
     found = {name: _text(made.shared[name]) for name in made.shared if name in secret_names}
     seen: set[tuple[str, str]] = set()
-    for replica in made.replicas:
-        if replica.local:
-            continue  # it has the variables of the first process
+    firsts = (replica for replica in made.replicas if not replica.local)  # further processes have the same variables
+    for replica in one_of_each(firsts):
         for name in secret_names.intersection(replica.environment):
             text = _text(replica.environment[name])
             if found.setdefault(name, text) != text and (name, text) not in seen:

@@ -25,9 +25,8 @@ from phalanx.backends.kubernetes.target import (
     ClusterTarget,
 )
 from phalanx.errors import CallError
-from phalanx.placeholders import Value
 from phalanx.plan.document import is_secret
-from phalanx.plan.model import Plan, Replica
+from phalanx.plan.model import Plan, Replica, in_common, one_of_each
 
 CONTAINER, PREPARE, FETCH = "phalanx", "prepare", "code"
 GRACE_S = 30  # termination grace period, unless a file sets another
@@ -151,7 +150,8 @@ def _with_devices_seen(found: dict[str, Any], container: str) -> dict[str, Any]:
 def hidden(made: Plan, members: Iterable[Replica] | None = None) -> frozenset[str]:
     """The variables of a run, or of some of its members, whose values belong in its Secret, because their names or
     those of their params look secret."""
-    every = set(made.shared).union(*(member.environment for member in (made.replicas if members is None else members)))
+    firsts = one_of_each(made.replicas if members is None else members)
+    every = set(made.shared).union(*(member.environment for member in firsts))
     found = {name for name in every if is_secret(name)}
     params = next((made.shared[name] for name in _PARAMS if name in made.shared), "{}")
     if isinstance(params, str) and any(map(is_secret, _keys(json.loads(params)))):
@@ -225,7 +225,7 @@ def _texts(
 ) -> dict[str, str]:
     """The variables of a template. Phalanx's come last, so a file cannot change a pod's identity."""
     left = {*hidden(made, members), *leave, *_FIELDS, *_INDICES}
-    values = {**made.shared, **_in_common(members)}
+    values = {**made.shared, **in_common(members)}
     texts = {name: tables.text(made, value) for name, value in values.items() if name not in left}
     texts.setdefault("HOME", volumes.home_at(target))
     if not any(members[0].resources.gpu or ()):
@@ -250,16 +250,6 @@ def _fields(index_from: str | None) -> Iterator[dict[str, Any]]:
         fields["PHALANX_POD_INDEX"] = f"metadata.labels['{index_from}']"
     for name, path in fields.items():
         yield {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-
-
-def _in_common(members: Sequence[Replica]) -> dict[str, Value]:
-    """The variables that all members share; for a single member, all of them."""
-    first, *others = members
-    return {
-        name: value
-        for name, value in first.environment.items()
-        if all(other.environment.get(name) == value for other in others)
-    }
 
 
 def _keep_small(texts: dict[str, str]) -> None:

@@ -12,5 +12,5 @@ export PHALANX_INDEX=0
 export PHALANX_RANK=0
 export PHALANX_LOCAL_RANK=0
 export POLYAXON_TASK_INFO='{"type": "master", "index": 0}'
-export TF_CONFIG='{"cluster": {''"master": [''"'127.0.0.1:"$(($2 + 0))"'"'']'', ''"worker": [''"'127.0.0.1:"$(($2 + 1))"'"'']'', ''"ps": [''"'127.0.0.1:"$(($2 + 2))"'"'']''}, "task": ''{"type": "master", "index": 0}'', "model_dir": "'"$1"/outputs'", "environment": "cloud"}'
+export TF_CONFIG='{"cluster": {''"master": ['"${3}"']'', ''"worker": ['"${4}"']'', ''"ps": ['"${5}"']''}, "task": ''{"type": "master", "index": '0'}'', "model_dir": "'"$1"/outputs'", "environment": "cloud"}'
 exec bash -c 'python train.py'
