@@ -27,7 +27,7 @@ from phalanx.server.middleware import GuardMiddleware
 from phalanx.server.mlflow import routes as mlflow
 from phalanx.server.ops import metrics
 from phalanx.server.ops.request_stats import RequestStats, RequestStatsMiddleware
-from phalanx.server.policy import authorise, check, table
+from phalanx.server.policy import authorise, check, leaves, table
 from phalanx.server.routes import (
     charts,
     compare,
@@ -167,11 +167,21 @@ async def _no_route(request: Request, fault: Exception) -> Response:
         except RequestError as unknown:
             return refusal_answer(unknown, request.url.path)
     hint = "GET /api/v1/openapi.json lists all paths" if fault.status_code == 404 else None
+    headers = dict(fault.headers or {})
+    if fault.status_code == 405:  # Starlette names the methods of one route only, and a path may have several
+        headers["Allow"] = ", ".join(_methods_of(request))
+        hint = f"it supports {headers['Allow']}"
     message = {404: "no such path", 405: "this path does not support that method"}
     refusal = RequestError(fault.status_code, message.get(fault.status_code, str(fault.detail)), hint)
     answer = refusal_answer(refusal, request.url.path)
-    answer.headers.update(fault.headers or {})
+    answer.headers.update(headers)
     return answer
+
+
+def _methods_of(request: Request) -> list[str]:
+    """The methods of all routes with this path."""
+    here = [route for route in leaves(request.app.routes) if route.path_regex.match(request.url.path)]
+    return sorted({method for route in here for method in route.methods or ()})
 
 
 FAULTS = {
