@@ -198,10 +198,11 @@ screenshots: setup page ## create the screenshots of docs/images from real runs
 	@$(CHROMIUM)
 	$(BIN)/python scripts/screenshots.py
 
-bench-server: setup ## measure the server under load, and compare it with a real `mlflow server` on the same data
+bench-server: setup ## measure the server under load, and compare it with a real `mlflow server`; AGAINST=folder/src of another version, JSON=file
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check mlflow
-	PEERS=.venv-peers/bin/python $(BIN)/python benchmarks/server_cost.py load peers
+	$(BIN)/python benchmarks/server_load.py $(if $(AGAINST),--against $(AGAINST)) $(if $(JSON),--json $(JSON))
+	PEERS=.venv-peers/bin/python $(BIN)/python benchmarks/server_cost.py
 
 bench-page: setup ## measure the page with 10,000 runs in a real browser (chromium)
 	$(BIN)/python benchmarks/page_cost.py

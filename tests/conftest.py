@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from importlib.util import find_spec
 
 pytest_plugins = ["tests.deadlines", "tests.suites", "tests.tree_guard", "tests.shared_fixtures"]
@@ -11,6 +12,9 @@ if find_spec("hypothesis") is not None:  # suites of other interpreters do witho
     from tests.examples import load_default
 
     load_default()
+
+# Servers of tests have one process, unless the test says otherwise: several would take more of the machine.
+os.environ.setdefault("PHALANX_SERVER_PROCESSES", "1")
 
 # Thousands of tests are collected, and stay. Without this the garbage collector looks at them over and over.
 gc.disable()

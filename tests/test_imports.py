@@ -120,6 +120,7 @@ LAYERS = {
         ("context",),
         ("policy", "live", "ops", "mlflow", "routes"),
         ("app",),
+        ("processes.worker", "processes.pool"),
         ("daemon",),
     ),
     "cli": (("render",), ("workspace",), ("commands",)),

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from phalanx.server.daemon import GRACE_S
 from phalanx.server.live import broker
 from phalanx.server.live.broker import Subscriber
 from phalanx.server.live.changes import FolderChanges, RunChanges
+from phalanx.server.processes.worker import GRACE_S
 from phalanx.spool import PointWriter
 from phalanx.store import StatusChange, Store
 from tests.server.site import Site

@@ -156,11 +156,12 @@ def test_many_tries_at_once_are_counted_before_they_are_looked_at() -> None:
 
 
 def test_the_memory_of_failures_is_bounded() -> None:
-    failures = LoginFailures(RateLimits())
+    failures = LoginFailures(RateLimits(failures_of_name=1))
     for number in range(MOST_REMEMBERED):
         failures.begin(f"name {number}" + "x" * 10_000, f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
-    assert len(failures._kept) == MOST_REMEMBERED
-    assert max(map(len, failures._kept)) < 300
+    with pytest.raises(RequestError):  # the last one is remembered
+        failures.begin(f"name {MOST_REMEMBERED - 1}" + "x" * 10_000, "10.9.9.9")
+    assert failures.shared.failures.size_bytes < 8 << 20
 
 
 # gates --------------------------------------------------------------------------------------------------------------

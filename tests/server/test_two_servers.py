@@ -19,7 +19,7 @@ import pytest
 
 from phalanx.home.home import Home
 from phalanx.home.run_tokens import server_url
-from phalanx.server.run_writers import RunWriters
+from phalanx.server.run_writers import RunWriters, writer_name
 from phalanx.server.write_gate import SharedWriteGate
 from phalanx.store import Store
 from phalanx.store.series.run_series import RunSeries
@@ -238,7 +238,7 @@ def test_a_file_that_comes_by_both_ways_is_whole(address: Address, servers: tupl
 
 def test_a_run_has_one_writer_among_all_servers(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
-    several = [RunWriters(home, server=number) for number in (1, 2)]
+    several = [RunWriters(home, writer=writer_name(1, number)) for number in (1, 2)]
     inside: list[int] = []
     worst = 0
 
@@ -263,8 +263,8 @@ def test_a_run_has_one_writer_among_all_servers(tmp_path: Path) -> None:
 
 def test_what_is_remembered_of_a_run_is_forgotten_where_another_may_change_it(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
-    for server, kept in ((None, {"a": 1}), (2, {})):
-        run_writers = RunWriters(home, server=server)
+    for writer_of_process, kept in ((None, {"a": 1}), (writer_name(2), {})):
+        run_writers = RunWriters(home, writer=writer_of_process)
         with run_writers.of("run") as writer:
             writer.notes["a"] = 1
             with run_writers.of("run") as again:

@@ -11,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 
+from phalanx.server.http.answer_cache import REVALIDATED
 from phalanx.server.http.error_statuses import STATUSES
 from phalanx.server.http.request_models import JsonBodyReader
 from phalanx.server.policy import Rule, leaves
@@ -56,7 +57,10 @@ def document(app: FastAPI) -> dict[str, Any]:
     for route in routes:
         for method in route.methods or ():
             rule = app.state.policy[method, route.path]
-            _complete(made["paths"][route.path_format][method.lower()], route, rule)
+            operation = made["paths"][route.path_format][method.lower()]
+            _complete(operation, route, rule)
+            if method == "GET" and route.path.startswith(REVALIDATED):
+                operation["responses"]["304"] = {"description": "not changed since `If-None-Match`"}
     made["components"]["responses"] = {
         str(status): {"description": text, "content": {"application/json": {"schema": _reference("Error")}}}
         for status, text in STATUSES.items()

@@ -19,6 +19,7 @@ from phalanx.server.auth.rate_limits import RateLimits, Traffic
 from phalanx.server.auth.sign_on import SignOnSettings
 from phalanx.server.boards import Boards
 from phalanx.server.context import Context
+from phalanx.server.http.answer_cache import AnswerCache, AnswerCacheMiddleware
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError, refusal_answer
 from phalanx.server.http.validation import invalid_fields
@@ -27,6 +28,7 @@ from phalanx.server.middleware import GuardMiddleware
 from phalanx.server.mlflow import routes as mlflow
 from phalanx.server.ops import metrics
 from phalanx.server.ops.request_stats import RequestStats, RequestStatsMiddleware
+from phalanx.server.ops.store_version import StoreVersion
 from phalanx.server.policy import authorise, check, leaves, table
 from phalanx.server.routes import (
     charts,
@@ -79,9 +81,9 @@ def make_app(  # noqa: PLR0913 - the parts of a server
 ) -> FastAPI:
     """`allowed_hosts`: host names that the server answers to, besides those of this machine. `only_admins_start`:
     editors may track runs, but not start any here. Raises CallError when the sign-on cannot be used."""
-    counting = counting or RequestStats()
-    traffic = Traffic(limits or RateLimits())
-    context.credentials.limit(traffic.limits)
+    counting = counting or RequestStats(shared=context.shared)
+    traffic = Traffic(limits or RateLimits(), context.shared)
+    context.credentials.limit(traffic.limits, context.shared)
     context.credentials.sign_on = sign_on
     app = FastAPI(
         title="Phalanx",
@@ -114,13 +116,14 @@ def make_app(  # noqa: PLR0913 - the parts of a server
     for fault, handler in FAULTS.items():
         app.add_exception_handler(fault, handler)
     check(app.routes)
+    app.add_middleware(AnswerCacheMiddleware, cache=AnswerCache(StoreVersion(context).read, context.shared.changes))
     app.add_middleware(
         GuardMiddleware,
         credentials=context.credentials,
         audit=context.audit,
         traffic=traffic,
         names=tuple(allowed_hosts),
-        changed=context.recent.forget,
+        shared=context.shared,
     )
     app.add_middleware(RequestStatsMiddleware, counting=counting)  # the last one added is the outermost
     if sign_on is not None and sign_on.proxy is not None:

@@ -14,10 +14,11 @@ from phalanx.home.home import Home
 from phalanx.server.auth.audit import Audit
 from phalanx.server.auth.credentials import Credentials, claim_of
 from phalanx.server.auth.identities import Identity, Role
-from phalanx.server.chart_cache import SeriesCache
+from phalanx.server.chart_cache import MOST_BYTES, MOST_TEXT_BYTES, SeriesCache
 from phalanx.server.http.response_cache import ResponseCache
 from phalanx.server.http.responses import RequestError
 from phalanx.server.mlflow.experiment_table import ExperimentTable
+from phalanx.server.processes.shared_state import SharedState
 from phalanx.server.run_writers import RunWriters
 from phalanx.server.shared_documents import SharedDocuments
 from phalanx.server.write_gate import WriteGate
@@ -26,7 +27,8 @@ from phalanx.store.run_choice import MOST_LISTED, NO_NAME, choose_run
 
 
 class Context:
-    """`wake` makes the scheduler run at once, if it is in this process; `turns` separates its passes from requests."""
+    """`wake` makes the scheduler run at once, if it is one of this server; `turns` separates its passes from requests;
+    `shared` is what all processes of the server share."""
 
     def __init__(
         self,
@@ -34,8 +36,10 @@ class Context:
         database: str | None = None,
         wake: Callable[[], None] = lambda: None,
         turns: WriteGate | None = None,
+        shared: SharedState | None = None,
     ) -> None:
         self.home = home
+        self.shared = shared or SharedState()
         self.database = database
         self.wake = wake
         self.credentials = Credentials(home.path)
@@ -44,8 +48,8 @@ class Context:
         self.sessions = self.credentials.sessions
         self.audit = Audit(home.path)
         self.run_writers = RunWriters(home, turns)
-        self.charts = SeriesCache()
-        self.recent = ResponseCache()
+        self.charts = SeriesCache(MOST_BYTES // len(self.shared.records), MOST_TEXT_BYTES // len(self.shared.records))
+        self.recent = ResponseCache(changes=self.shared.changes, shared=self.shared.contents)
         self.experiments = ExperimentTable(home.path)
         self.reports = SharedDocuments(home.path / "reports")
         self.layouts = SharedDocuments(home.path / "layouts")
@@ -54,9 +58,9 @@ class Context:
     @property
     def store(self) -> Store:
         """The store of this thread: a store is one connection for one thread."""
-        held: _HeldStore | None = getattr(self._mine, "held", None)
+        held: HeldStore | None = getattr(self._mine, "held", None)
         if held is None:
-            held = self._mine.held = _HeldStore(Store.open(self.home.path, self.database))
+            held = self._mine.held = HeldStore(Store.open(self.home.path, self.database))
         return held.store
 
     def find(self, run_id: str) -> Run:
@@ -97,8 +101,8 @@ class Context:
         self.run_writers.close()
 
 
-class _HeldStore:
-    """Closes a thread's store when the thread ends, in that thread: no other thread may."""
+class HeldStore:
+    """Closes a store when its holder is gone: that of a thread when the thread ends, in that thread."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

@@ -9,7 +9,7 @@ import ipaddress
 import os
 import socket
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from urllib.parse import urlsplit
 
@@ -25,6 +25,7 @@ from phalanx.server.http.body_pace import PacedBody
 from phalanx.server.http.responses import RequestError, refusal_answer
 from phalanx.server.ops.access_log import ServerLog
 from phalanx.server.policy import is_routine
+from phalanx.server.processes.shared_state import SharedState
 
 LONGEST_ADDRESS = 48 << 10  # bytes
 LONGEST_HEADERS = 64 << 10
@@ -40,14 +41,13 @@ class GuardMiddleware:
         audit: Audit,
         traffic: Traffic,
         names: Iterable[str],
-        changed: Callable[[], None] = lambda: None,
+        shared: SharedState | None = None,
     ) -> None:
-        """`changed` is called after a request has changed something, before the response is sent."""
         self.app = app
         self.credentials = credentials
         self.audit = audit
         self.traffic = traffic
-        self.changed = changed
+        self.shared = shared or SharedState()
         self.names = frozenset(name.lower() for name in (*names, *own_names()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,9 +84,11 @@ class GuardMiddleware:
         if status in REFUSED:
             note = partial(self.audit.note_refusal, caller, action, scope["path"], status, where, **about)
             await run_in_threadpool(note)
-        elif scope["method"] not in SAFE_METHODS and not is_routine(scope):
-            self.changed()
-            await run_in_threadpool(partial(self.audit.note, caller, action, scope["path"], status, where, **about))
+        elif scope["method"] not in SAFE_METHODS:
+            is_change = not is_routine(scope)
+            self.shared.note_write(is_change=is_change)
+            if is_change:
+                await run_in_threadpool(partial(self.audit.note, caller, action, scope["path"], status, where, **about))
 
 
 class _Visit:

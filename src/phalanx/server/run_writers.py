@@ -1,7 +1,8 @@
 """Files that the server writes into run folders, for clients without access to the folder.
 
-A file has one writer: this process. Several servers of a home have separate files, and a lock serialises their changes
-to shared files. Answered data is in the file, even if the server is killed afterwards.
+A file has one writer: this process. Several processes of a server, and several servers of a home, have separate files,
+and a lock serialises their changes to shared files. Answered data is in the file, even if the server is killed
+afterwards.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from phalanx.locks import open_lock, take
 from phalanx.server.write_gate import WriteGate
 from phalanx.spool import JSON, PointWriter, Writer, frame
 
-WRITER = "mlflow"  # base name of the server's files in an attempt's folder; `mlflow-2` for a second server
+WRITER = "mlflow"  # base name of the server's files in an attempt's folder
 MOST_WRITERS = 256
-_OURS = re.compile(rf"{WRITER}(-\d+)?\.")
+_OURS = re.compile(rf"{WRITER}(-\d+){{0,2}}\.")
 
 
 def is_ours(name: str) -> bool:
@@ -33,8 +34,11 @@ def is_ours(name: str) -> bool:
     return _OURS.match(name) is not None
 
 
-def writer_of(server: int) -> str:
-    return WRITER if server == 1 else f"{WRITER}-{server}"
+def writer_name(server: int, process: int = 1) -> str:
+    """The base name of the files of one process of one server: `mlflow`, `mlflow-2` for the second server of a home,
+    `mlflow-1-2` for the second process of the first."""
+    parts = [WRITER, *([str(server)] if (server, process) != (1, 1) else []), *([str(process)] if process > 1 else [])]
+    return "-".join(parts)
 
 
 class LoggedPoint(NamedTuple):
@@ -159,18 +163,18 @@ def alone_with(path: Path) -> Iterator[None]:
 
 
 class RunWriters:
-    """All writers in use, and a few recent ones. `server` is the number of this server if a home may have several,
-    which then lock each other out; None if it is the only one."""
+    """All writers in use, and a few recent ones. `writer` is the base name of this process's files if other processes
+    write to the same runs: they then lock each other out. None if it is the only one."""
 
     def __init__(
-        self, home: Home, turns: WriteGate | None = None, most: int = MOST_WRITERS, server: int | None = None
+        self, home: Home, turns: WriteGate | None = None, most: int = MOST_WRITERS, writer: str | None = None
     ) -> None:
         self.home = home
         self.turns = turns or WriteGate()
         self.most = most
-        self.server = server
+        self.writer = writer
         self.locks = home.path / "desks"
-        if server is not None:
+        if writer is not None:
             self.locks.mkdir(mode=0o700, exist_ok=True)
         self._lock = threading.Lock()
         self._writers: OrderedDict[str, RunWriter] = OrderedDict()
@@ -180,7 +184,7 @@ class RunWriters:
         with self._lock:
             writer = self._writers.get(run_id)
             if writer is None:
-                writer = self._writers[run_id] = RunWriter(self.home.run(run_id).path, writer_of(self.server or 1))
+                writer = self._writers[run_id] = RunWriter(self.home.run(run_id).path, self.writer or WRITER)
             self._writers.move_to_end(run_id)
             writer.users += 1
             self._clear()
@@ -196,8 +200,8 @@ class RunWriters:
                 writer.users -= 1
 
     def _apart(self, run_id: str, writer: RunWriter) -> AbstractContextManager[None]:
-        """Locks out other servers, which may have changed what the writer's cache holds."""
-        if self.server is None or writer.depth:
+        """Locks out other processes, which may have changed what the writer's cache holds."""
+        if self.writer is None or writer.depth:
             return nullcontext()
         writer.notes.clear()
         return alone_with(self.locks / run_id)

@@ -54,6 +54,10 @@ class Database(ABC):
     def has_table(self, name: str) -> bool: ...
 
     @abstractmethod
+    def data_version(self) -> str:
+        """Changes when another connection has changed data. For a connection that changes nothing itself."""
+
+    @abstractmethod
     def problems(self) -> list[str]:
         """Problems that the database itself finds in its data."""
 
@@ -168,6 +172,9 @@ class SqliteDatabase(Database):
     def has_table(self, name: str) -> bool:
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE name = ?", [name]))
 
+    def data_version(self) -> str:
+        return str(self.rows("PRAGMA data_version")[0][0])
+
     @contextmanager
     def schema_change(self) -> Iterator[None]:
         # While foreign keys are enforced, DROP TABLE also deletes the rows that refer to it. The setting cannot be
@@ -239,6 +246,10 @@ class PostgresDatabase(Database):
 
     def has_table(self, name: str) -> bool:
         return self.rows("SELECT to_regclass(?)", [name]) != [(None,)]
+
+    def data_version(self) -> str:
+        """Which transactions are over: with the same answer, the same data is visible."""
+        return str(self.rows("SELECT txid_current_snapshot()::text")[0][0])
 
     @contextmanager
     def schema_change(self) -> Iterator[None]:

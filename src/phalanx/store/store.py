@@ -293,6 +293,10 @@ class Store(TrackedValueQueries, RunListQueries, StarQueries, DependencyQueries)
         found = self._database.rows(f"SELECT {name} FROM runs WHERE id = ?", [run_id])
         return str(found[0][0]) if found else None
 
+    def data_version(self) -> str:
+        """Changes when another store has changed data. For a store that changes nothing itself."""
+        return self._database.data_version()
+
     def ids(self) -> set[str]:
         return {run_id for (run_id,) in self._database.rows("SELECT id FROM runs")}
 

@@ -60,6 +60,12 @@ THIS_MACHINE = "127.0.0.1,::1"
     metavar="FILE",
     help="Settings of an OpenID Connect provider, or of a proxy that authenticates users.",
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 32),
+    envvar="PHALANX_SERVER_PROCESSES",
+    help="Number of processes that answer requests. Default: one per core, at most 4, or PHALANX_SERVER_PROCESSES.",
+)
 @json_option
 def command(
     host: str,
@@ -74,6 +80,7 @@ def command(
     rate: float,
     only_admins_start: bool,
     sign_on: Path | None,
+    processes: int | None,
     as_json: bool,
 ) -> None:
     """Start a server for the home: web page, REST API, MLflow API, and tracking for runs on other machines.
@@ -82,7 +89,7 @@ def command(
     signs the owner in. The server also runs the scheduler, unless another process does. Press Ctrl-C to stop it.
     """
     from phalanx.home.home import Home, default_home
-    from phalanx.server.daemon import ServerOptions, serve
+    from phalanx.server.daemon import ServerOptions, default_processes, serve
 
     def say(started: ServerStarted) -> None:
         if as_json:
@@ -97,7 +104,15 @@ def command(
 
         settings = read_settings(sign_on)
     options = ServerOptions(
-        allow_host, behind_proxy, open_metrics, access_log, log_format, rate, only_admins_start, settings
+        allow_host,
+        behind_proxy,
+        open_metrics,
+        access_log,
+        log_format,
+        rate,
+        only_admins_start,
+        settings,
+        processes or default_processes(),
     )
     serve(place, host, port, database=os.environ.get("PHALANX_DATABASE"), options=options, say=say)
 

@@ -26,6 +26,7 @@ from phalanx.server.auth.sessions import Sessions
 from phalanx.server.auth.sign_on import SignOnSettings
 from phalanx.server.auth.tokens import Tokens, is_token
 from phalanx.server.http.responses import RequestError
+from phalanx.server.processes.shared_state import SharedState
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 NO_TOKEN = "send the header `Authorization: Bearer TOKEN`; the owner's token is in the file `token` of the home"  # noqa: S105
@@ -60,8 +61,8 @@ class Credentials:
         self.sign_on: SignOnSettings | None = None
         self._proven = _Proven()
 
-    def limit(self, limits: RateLimits) -> None:
-        self.failures = LoginFailures(limits)
+    def limit(self, limits: RateLimits, shared: SharedState | None = None) -> None:
+        self.failures = LoginFailures(limits, shared=shared)
         self._passwords = ConcurrencyGate(AT_ONCE, limits.waiting, limits.patience_s)
 
     def is_anybody_limited(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -62,6 +62,10 @@ class Identity(NamedTuple):
     def user_of(self, wanted: str | None) -> str | None:
         """The user of a run that the caller creates: only an admin may name another user."""
         return wanted if self.has(Role.ADMIN) else self.name
+
+    def cache_key(self) -> Hashable:
+        """Equal for callers who get the same answers: the same name with the same permissions."""
+        return self.name, self.kind, self.run_id, self.attempt, frozenset(self.roles.items())
 
     def projects(self, role: Role) -> frozenset[str] | None:
         """The projects on which the caller has at least this role; None means all."""

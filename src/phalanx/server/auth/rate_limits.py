@@ -20,6 +20,7 @@ from starlette.types import Scope
 
 from phalanx.server.http.bodies import BodyMemory, half
 from phalanx.server.http.responses import RequestError, busy
+from phalanx.server.processes.shared_state import FAILURE_TIMES, SharedState, SharedTable
 
 MOST_REMEMBERED = 10_000
 WINDOW_S = 300.0
@@ -36,7 +37,16 @@ class RateLimits(NamedTuple):
     waiting: int = 512  # requests waiting for a slot
     patience_s: float = 30.0
     failures_of_name: int = 10  # wrong passwords within WINDOW_S
-    failures_of_address: int = 50  # an entire office may share one address
+    failures_of_address: int = 50  # at most FAILURE_TIMES; an entire office may share one address
+
+    def shared_by(self, processes: int) -> RateLimits:
+        """The limits of each of the processes of a server. Rates and wrong passwords are counted by all together."""
+        return self._replace(
+            costly=max(2, self.costly // processes),
+            memory=self.memory // processes,
+            packing=max(2, self.packing // processes),
+            waiting=max(2, self.waiting // processes),
+        )
 
 
 class TokenBuckets:
@@ -61,46 +71,77 @@ class TokenBuckets:
         if self.rate <= 0:
             return 0.0
         now = self.clock()
-        left, at = self._kept.pop(key, (self.burst, now))
-        left = min(self.burst, left + (now - at) * self.rate)
+        left, at = self._get(key) or (self.burst, now)
+        left = min(self.burst, left + max(0.0, now - at) * self.rate)
         taken = left >= 1.0
-        self._kept[key] = (left - 1.0 if taken else left), now
+        self._put(key, left - 1.0 if taken else left, now)
+        return 0.0 if taken else (1.0 - left) / self.rate
+
+    def _get(self, key: str) -> tuple[float, ...] | None:
+        return self._kept.pop(key, None)
+
+    def _put(self, key: str, left: float, at: float) -> None:
+        self._kept[key] = left, at
         while len(self._kept) > self.most:
             self._kept.popitem(last=False)
-        return 0.0 if taken else (1.0 - left) / self.rate
+
+
+class SharedTokenBuckets(TokenBuckets):
+    """The buckets of all processes of a server. Two that count the same key at the same moment may count it once: a
+    limit of requests may be off by that."""
+
+    def __init__(self, rate: float, burst: float, table: SharedTable) -> None:
+        super().__init__(rate, burst)
+        self._table = table
+
+    def _get(self, key: str) -> tuple[float, ...] | None:
+        return self._table.get(key)
+
+    def _put(self, key: str, left: float, at: float) -> None:
+        self._table.put(key, left, at)
 
 
 class LoginFailures:
     """Wrong passwords by name and by address. An attempt counts as wrong until it is verified, so that concurrent
     attempts cannot exceed the limit."""
 
-    def __init__(self, limits: RateLimits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        limits: RateLimits,
+        clock: Callable[[], float] = time.monotonic,
+        shared: SharedState | None = None,
+    ) -> None:
         self.limits = limits
         self.clock = clock
-        self._kept: OrderedDict[str, list[float]] = OrderedDict()
+        self.shared = shared or SharedState()
 
     def begin(self, name: str, address: str) -> None:
         """Raises RequestError after too many wrong passwords."""
         now = self.clock()
         keys = self._keys(name, address)
-        for key, most in keys.items():
-            times = [at for at in self._kept.get(key, []) if at > now - WINDOW_S]
-            if len(times) >= most:
-                wait = max(1.0, times[0] + WINDOW_S - now)
-                raise too_much("too many wrong passwords", wait)
-        for key in keys:
-            times = [at for at in self._kept.pop(key, []) if at > now - WINDOW_S]
-            self._kept[key] = [*times, now]
-        while len(self._kept) > MOST_REMEMBERED:
-            self._kept.popitem(last=False)
+        with self.shared.alone():
+            times = {key: self._times(key, now) for key in keys}
+            for key, most in keys.items():
+                if len(times[key]) >= most:
+                    raise too_much("too many wrong passwords", max(1.0, times[key][0] + WINDOW_S - now))
+            for key in keys:
+                self._put(key, [*times[key], now])
 
     def was_right(self, name: str, address: str) -> None:
         """Reset the name's count. For the address remove only this attempt: other users may share it."""
         by_name, by_address = self._keys(name, address)
-        self._kept.pop(by_name, None)
-        times = self._kept.get(by_address)
-        if times:
-            times.pop()
+        with self.shared.alone():
+            self.shared.failures.remove(by_name)
+            self._put(by_address, self._times(by_address, self.clock())[:-1])
+
+    def _times(self, key: str, now: float) -> list[float]:
+        count, *times = self.shared.failures.get(key) or (0.0,)
+        return [at for at in times[: int(count)] if at > now - WINDOW_S]
+
+    def _put(self, key: str, times: list[float]) -> None:
+        """The newest."""
+        kept = times[-FAILURE_TIMES:]
+        self.shared.failures.put(key, len(kept), *kept, *[0.0] * (FAILURE_TIMES - len(kept)))
 
     def _keys(self, name: str, address: str) -> dict[str, int]:
         return {
@@ -189,9 +230,9 @@ def address_of(scope: Scope) -> str:
 class Traffic:
     """The limits that every request of one server must pass."""
 
-    def __init__(self, limits: RateLimits) -> None:
+    def __init__(self, limits: RateLimits, shared: SharedState) -> None:
         self.limits = limits
-        self.requests = TokenBuckets(limits.rate, limits.burst)
+        self.requests = SharedTokenBuckets(limits.rate, limits.burst, shared.tokens)
         self.costly = ConcurrencyGate(limits.costly, limits.waiting, limits.patience_s)
         self.memory = BodyMemory(limits.memory)
         self.packing = ConcurrencyGate(limits.packing, limits.waiting, limits.patience_s)

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from typing import BinaryIO
 from urllib.parse import quote
 
+from starlette.datastructures import Headers
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from phalanx.server.http.responses import RequestError
 
@@ -60,7 +62,32 @@ def file_answer(stream: BinaryIO, name: str, wanted: str | None, *, kind: str | 
     if is_part:
         headers["Content-Range"] = f"bytes {first}-{end - 1}/{status.st_size}"
     media = kind or KINDS.get(os.path.splitext(clean)[1].lower(), "application/octet-stream")
-    return StreamingResponse(_pieces(stream, first, end), 206 if is_part else 200, headers, media)
+    return StreamedFile(stream, first, end, 206 if is_part else 200, headers, media)
+
+
+class StreamedFile(StreamingResponse):
+    """Closes the file, and sends 304, if the client has it."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a response
+        self, stream: BinaryIO, first: int, end: int, status: int, headers: dict[str, str], media: str
+    ) -> None:
+        super().__init__(_pieces(stream, first, end), status, headers, media)
+        self.stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = Headers(scope=scope).get("if-none-match", "")
+        if self.status_code == 200 and is_known(asked, self.headers["etag"]):
+            self.stream.close()
+            kept = {name: self.headers[name] for name in ("etag", "cache-control", "x-content-type-options")}
+            await Response(None, 304, kept)(scope, receive, send)
+            return
+        await super().__call__(scope, receive, send)
+
+
+def is_known(header: str, tag: str) -> bool:
+    """Whether an If-None-Match header names this ETag; a weak one is as good."""
+    known = (one.strip().removeprefix("W/") for one in header.split(","))
+    return bool(header) and (header.strip() == "*" or tag.removeprefix("W/") in known)
 
 
 def _part(wanted: str | None, size: int) -> tuple[int, int]:

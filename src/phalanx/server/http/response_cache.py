@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from phalanx.server.processes.shared_state import SharedContent, SharedContents
+
 Answered = TypeVar("Answered")
 
 
@@ -39,23 +41,45 @@ class _Slot(Generic[Answered]):
 
 
 CHEAP_S = 0.005  # CPU seconds: cheaper responses are not cached
-SHARE = 20.0  # a response is reused for this many times as long as it took to make
+SHARE = 40.0  # a response is reused for this many times as long as it took to make
 LONGEST_S = 0.5
 STALE_S = 5.0
+AGAIN_S = 0.05  # how long the previous response is reused before looking whether another process has made the next
+
+
+class CachedContent(bytes):
+    """A response that may be reused until a time of the monotonic clock. `http/answer_cache.py` does, for the same
+    caller."""
+
+    until: float
 
 
 class ResponseCache:
     """Recent responses, for many clients that request the same while ranks log and lists change. Only expensive
-    responses are cached, and only briefly; requests that arrive during a refresh get the previous one."""
+    responses are cached, and only briefly; requests that arrive during a refresh get the previous one.
 
-    def __init__(self, most_bytes: int = 32 << 20) -> None:
+    `changes` is a number that grows with every change by a client, through whichever process of the server: the client
+    expects to see it."""
+
+    def __init__(
+        self,
+        most_bytes: int = 32 << 20,
+        changes: Callable[[], float] = lambda: 0.0,
+        shared: SharedContents | None = None,
+    ) -> None:
+        """`shared`: what other processes of the server have made."""
         self.most_bytes = most_bytes
+        self.changes = changes
+        self.shared = shared
+        self._seen_changes = 0.0
         self._lock = threading.Lock()
         self._kept: OrderedDict[Hashable, _Answer] = OrderedDict()
         self._size = 0
 
     def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
         with self._lock:
+            if self.changes() != self._seen_changes:
+                self._clear()
             kept = self._kept.get(key)
             if kept is None:
                 kept = self._kept[key] = _Answer()
@@ -66,37 +90,68 @@ class ResponseCache:
         with kept.lock:
             if kept.content is not None and time.monotonic() - kept.made_at < kept.for_s:
                 return kept.content  # another thread made it while this one waited
-            began = time.thread_time()
+            name = repr(key)
+            others = self._made_by_others(name)
+            if others is not None:
+                return self._keep(key, kept, others)
+            if self.shared is not None:
+                self.shared.make(name)
+            changes, began = self.changes(), time.thread_time()
             content = make()
             took_s = time.thread_time() - began
-            self._keep(key, kept, content, took_s)
-            return content
-
-    def _keep(self, key: Hashable, kept: _Answer, content: bytes, took_s: float) -> None:
-        with self._lock:
-            if self._kept.get(key) is not kept:
-                return  # something changed meanwhile
+            made = SharedContent(content, time.monotonic(), min(LONGEST_S, SHARE * took_s), changes)
             if took_s < CHEAP_S:
-                self._drop(key)
-                return
-            self._size += len(content) - len(kept.content or b"")
-            kept.content, kept.made_at, kept.for_s = content, time.monotonic(), min(LONGEST_S, SHARE * took_s)
+                self._keep_none(key, kept)
+                return content
+            if self.shared is not None:
+                self.shared.put(name, made)
+            return self._keep(key, kept, made)
+
+    def _made_by_others(self, name: str) -> SharedContent | None:
+        """What another process has made that is recent enough, or the previous content while it makes a new one."""
+        if self.shared is None:
+            return None
+        now, found = time.monotonic(), self.shared.get(name)
+        if found is not None and found.changes == self.changes():
+            if now - found.made_at < found.for_s:
+                return found
+            if now - found.made_at < STALE_S and self.shared.is_being_made(name):
+                return found._replace(made_at=now, for_s=AGAIN_S)
+        return None
+
+    def _keep(self, key: Hashable, kept: _Answer, made: SharedContent) -> bytes:
+        with self._lock:
+            if self._kept.get(key) is not kept or not made.changes == self._seen_changes == self.changes():
+                return made.content  # something changed meanwhile
+            found = CachedContent(made.content)
+            self._size += len(found) - len(kept.content or b"")
+            kept.content, kept.made_at, kept.for_s = found, made.made_at, made.for_s
+            found.until = kept.made_at + kept.for_s
             while self._size > self.most_bytes and len(self._kept) > 1:
                 self._drop(next(iter(self._kept)))
+            return found
+
+    def _keep_none(self, key: Hashable, kept: _Answer) -> None:
+        with self._lock:
+            if self._kept.get(key) is kept:
+                self._drop(key)
 
     def _drop(self, key: Hashable) -> None:
         self._size -= len(self._kept.pop(key).content or b"")
 
     def forget(self) -> None:
-        """Called after a change through this server: the client expects to see it."""
         with self._lock:
-            self._kept.clear()
-            self._size = 0
+            self._clear()
+
+    def _clear(self) -> None:
+        self._seen_changes = self.changes()
+        self._kept.clear()
+        self._size = 0
 
 
 class _Answer:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.content: bytes | None = None
+        self.content: CachedContent | None = None
         self.made_at = float("-inf")
         self.for_s = 0.0

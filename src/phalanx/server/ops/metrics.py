@@ -10,8 +10,8 @@ import platform
 import resource
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -19,9 +19,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from phalanx import __version__
-from phalanx.agent import processes
 from phalanx.errors import StoreError
 from phalanx.server.context import Here
+from phalanx.server.processes.shared_state import Gauge, SharedState
 from phalanx.store import Store
 from phalanx.store.statuses import Status
 
@@ -66,69 +66,86 @@ def _number(value: float) -> str:
 
 
 class LatencyHistogram:
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
-        self.total_s = 0.0
+    """The numbers of a histogram: a count for each bucket and one for all above, then the sum of the seconds."""
 
-    def add(self, seconds: float) -> None:
-        place = next((place for place, most in enumerate(BUCKETS) if seconds <= most), len(BUCKETS))
-        self.counts[place] += 1
-        self.total_s += seconds
+    SIZE = len(BUCKETS) + 2
 
-    def samples(self, labels: Mapping[str, str]) -> Iterator[Sample]:
-        below = 0
-        for most, count in zip((*map(str, BUCKETS), "+Inf"), self.counts, strict=True):
+    @staticmethod
+    def amounts(seconds: float) -> dict[int, float]:
+        """What one observation adds, by place."""
+        return {bisect_left(BUCKETS, seconds): 1, len(BUCKETS) + 1: seconds}
+
+    @staticmethod
+    def samples(labels: Mapping[str, str], numbers: Sequence[float]) -> Iterator[Sample]:
+        below = 0.0
+        for most, count in zip((*map(str, BUCKETS), "+Inf"), numbers, strict=False):
             below += count
             yield Sample({**labels, "le": most}, below, "_bucket")
-        yield Sample(labels, self.total_s, "_sum")
+        yield Sample(labels, numbers[-1], "_sum")
         yield Sample(labels, below, "_count")
 
 
 class Metrics:
-    """Thread-safe counters."""
+    """Thread-safe counters of this process, and the sums over all processes of the server."""
 
-    def __init__(self) -> None:
+    REQUESTS, SECONDS, TURNS, DATABASE_ERRORS = "requests", "seconds", "turns", "database errors"
+
+    def __init__(self, shared: SharedState | None = None) -> None:
+        self.shared = shared or SharedState()
         self._lock = threading.Lock()
-        self._requests: Counter[tuple[str, str, str]] = Counter()
-        self._seconds: dict[str, LatencyHistogram] = {}
-        self._turns = LatencyHistogram()
-        self._database_errors = 0
-        self.under_way = 0  # active requests
-        self.listeners = 0  # open live streams
-        self.is_scheduling = False
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """`route`: the path template, of which there are a limited number; raw paths are unbounded."""
-        with self._lock:
-            self._requests[method if method in METHODS else OTHER, route, f"{status // 100}xx"] += 1
-            self._seconds.setdefault(route, LatencyHistogram()).add(seconds)
+        method = method if method in METHODS else OTHER
+        self._add(f"{self.REQUESTS} {method} {status // 100}xx {route}", 1, {0: 1})
+        self._add(f"{self.SECONDS} {route}", LatencyHistogram.SIZE, LatencyHistogram.amounts(seconds))
 
     def turn(self, seconds: float, *, is_ours: bool) -> None:
         """One pass of the scheduler, or one check whether another process schedules."""
-        with self._lock:
-            self.is_scheduling = is_ours
-            if is_ours:
-                self._turns.add(seconds)
+        self.gauge(Gauge.SCHEDULING, is_ours)
+        if is_ours:
+            self._add(self.TURNS, LatencyHistogram.SIZE, LatencyHistogram.amounts(seconds))
 
     def database_error(self) -> None:
+        self._add(self.DATABASE_ERRORS, 1, {0: 1})
+
+    def gauge(self, gauge: Gauge, value: float) -> None:
+        self.shared.own[gauge] = value
+
+    def _add(self, name: str, size: int, amounts: Mapping[int, float]) -> None:
         with self._lock:
-            self._database_errors += 1
+            self.shared.own.add(name, size, amounts)
 
     def families(self) -> Iterator[Family]:
-        with self._lock:
-            requests, turns = dict(self._requests), list(self._turns.samples({}))
-            seconds = [sample for route, one in self._seconds.items() for sample in one.samples({"route": route})]
-        counted = [
-            Sample({"method": method, "route": route, "status": status}, count)
-            for (method, route, status), count in requests.items()
-        ]
-        yield Family("phalanx_requests_total", "counter", "Answered requests.", counted)
+        totals: dict[str, list[float]] = {}
+        for record in self.shared.records:
+            for name, numbers in record.counters().items():
+                before = totals.get(name)
+                totals[name] = [a + b for a, b in zip(before, numbers, strict=True)] if before else numbers
+        requests: list[Sample] = []
+        seconds: list[Sample] = []
+        for name, numbers in totals.items():
+            kind, _, rest = name.partition(" ")
+            if kind == self.REQUESTS:
+                method, status, route = rest.split(" ", 2)
+                requests.append(Sample({"method": method, "route": route, "status": status}, numbers[0]))
+            elif kind == self.SECONDS:
+                seconds += LatencyHistogram.samples({"route": rest}, numbers)
+        turns = totals.get(self.TURNS, [0.0] * LatencyHistogram.SIZE)
+        errors = totals.get(self.DATABASE_ERRORS, [0.0])[0]
+        yield Family("phalanx_requests_total", "counter", "Answered requests.", requests)
         yield Family("phalanx_request_seconds", "histogram", "Request duration.", seconds)
-        yield _one("phalanx_requests_under_way", "gauge", "Requests in progress.", self.under_way)
-        yield _one("phalanx_live_listeners", "gauge", "Open live event streams.", self.listeners)
-        yield _one("phalanx_database_errors_total", "counter", "Database errors.", self._database_errors)
-        yield _one("phalanx_scheduling", "gauge", "1 if this server schedules the home's runs.", self.is_scheduling)
-        yield Family("phalanx_scheduler_turn_seconds", "histogram", "Duration of scheduler passes.", turns)
+        yield _one("phalanx_requests_under_way", "gauge", "Requests in progress.", self._sum(Gauge.UNDER_WAY))
+        yield _one("phalanx_live_listeners", "gauge", "Open live event streams.", self._sum(Gauge.LISTENERS))
+        yield _one("phalanx_database_errors_total", "counter", "Database errors.", errors)
+        is_scheduling = self._sum(Gauge.SCHEDULING)
+        yield _one("phalanx_scheduling", "gauge", "1 if this server schedules the home's runs.", is_scheduling)
+        durations = list(LatencyHistogram.samples({}, turns))
+        yield Family("phalanx_scheduler_turn_seconds", "histogram", "Duration of scheduler passes.", durations)
+        yield from of_processes([int(record[Gauge.PID]) for record in self.shared.records])
+
+    def _sum(self, gauge: Gauge) -> float:
+        return sum(record[gauge] for record in self.shared.records)
 
 
 def _one(name: str, kind: str, about: str, value: float) -> Family:
@@ -144,28 +161,52 @@ def of_runs(store: Store) -> list[Family]:
     ]
 
 
-def of_process() -> Iterator[Family]:
+def of_processes(pids: Sequence[int]) -> Iterator[Family]:
+    """CPU time and memory of all processes of the server, and open files of the one that has most of them: the limit is
+    that of each. Memory that processes share counts once."""
     about = {"version": __version__, "python": platform.python_version()}
     yield Family("phalanx_build_info", "gauge", "Version of this server.", [Sample(about, 1)])
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    yield _one("process_cpu_seconds_total", "counter", "CPU time used.", used.ru_utime + used.ru_stime)
-    with suppress(OSError, ValueError, IndexError):
-        with open("/proc/self/statm", encoding="ascii") as stream:
-            pages = int(stream.read().split()[1])
-        memory = pages * resource.getpagesize()
-        yield _one("process_resident_memory_bytes", "gauge", "Memory in use.", memory)
-        yield _one("process_open_fds", "gauge", "Open file descriptors.", len(os.listdir("/proc/self/fd")))
-    yield _one(
-        "process_max_fds",
-        "gauge",
-        "Maximum number of open file descriptors.",
-        max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
-    )
-    stat = processes.read_stat(os.getpid())
-    if stat is not None:
-        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
-        started = time.time() - since_boot + stat.started / os.sysconf("SC_CLK_TCK")
-        yield _one("process_start_time_seconds", "gauge", "Start time, in seconds since the epoch.", round(started, 2))
+    found = [process for pid in pids if pid and (process := ProcessUse.read(pid)) is not None]
+    yield _one("phalanx_processes", "gauge", "Processes of this server that answer or schedule.", len(found))
+    if not found:
+        return
+    yield _one("process_cpu_seconds_total", "counter", "CPU time used.", sum(one.cpu_s for one in found))
+    yield _one("process_resident_memory_bytes", "gauge", "Memory in use.", sum(one.memory for one in found))
+    yield _one("process_open_fds", "gauge", "Open file descriptors.", max(one.descriptors for one in found))
+    limit = max(0, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    yield _one("process_max_fds", "gauge", "Maximum number of open file descriptors.", limit)
+    started = min(one.started for one in found)
+    yield _one("process_start_time_seconds", "gauge", "Start time, in seconds since the epoch.", started)
+
+
+class ProcessUse(NamedTuple):
+    cpu_s: float
+    memory: int  # bytes
+    descriptors: int
+    started: float  # seconds since the epoch
+
+    @classmethod
+    def read(cls, pid: int) -> ProcessUse | None:
+        """None if the process is gone, or if this system has no /proc."""
+        ticks = os.sysconf("SC_CLK_TCK")
+        try:
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stream:
+                fields = stream.read().rpartition(")")[2].split()
+            cpu_s, since_boot = (int(fields[11]) + int(fields[12])) / ticks, int(fields[19]) / ticks
+            started = round(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot, 2)
+            return cls(cpu_s, _memory_of(pid), len(os.listdir(f"/proc/{pid}/fd")), started)
+        except (OSError, ValueError, IndexError):
+            return None
+
+
+def _memory_of(pid: int) -> int:
+    """Bytes. What several processes share is divided among them, if the kernel tells."""
+    with suppress(OSError), open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as stream:
+        for line in stream:
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) << 10
+    with open(f"/proc/{pid}/statm", encoding="ascii") as stream:
+        return int(stream.read().split()[1]) * resource.getpagesize()
 
 
 router = APIRouter(include_in_schema=False)
@@ -180,5 +221,5 @@ def show(request: Request, here: Here) -> Response:
         runs = of_runs(here.store)
     except StoreError:
         metrics.database_error()
-    text = rendered(iter([*metrics.families(), *runs, *of_process()]))
+    text = rendered(iter([*metrics.families(), *runs]))
     return Response(text, 200, {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}, MEDIA)

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from phalanx.server.ops.access_log import ServerLog, plain
 from phalanx.server.ops.metrics import OTHER, Metrics
+from phalanx.server.processes.shared_state import Gauge, SharedState
 
 LONGEST_PATH = 200
 REQUEST_ID = "X-Request-ID"
@@ -31,14 +32,14 @@ class Streams:
     def add(self, task: asyncio.Task[Any] | None) -> None:
         if task is not None:
             self._tasks.add(task)
-            self.metrics.listeners = len(self._tasks)
+            self.metrics.gauge(Gauge.LISTENERS, len(self._tasks))
             if self.is_ending:
                 task.cancel()
 
     def forget(self, task: asyncio.Task[Any] | None) -> None:
         if task is not None:
             self._tasks.discard(task)
-            self.metrics.listeners = len(self._tasks)
+            self.metrics.gauge(Gauge.LISTENERS, len(self._tasks))
 
     def end(self) -> None:
         self.is_ending = True
@@ -49,8 +50,15 @@ class Streams:
 class RequestStats:
     """The server's counters, its log, and the streams it must end. `is_open`: the metrics need no token."""
 
-    def __init__(self, log_format: str = "text", *, access: bool = False, is_open: bool = False) -> None:
-        self.metrics = Metrics()
+    def __init__(
+        self,
+        log_format: str = "text",
+        *,
+        access: bool = False,
+        is_open: bool = False,
+        shared: SharedState | None = None,
+    ) -> None:
+        self.metrics = Metrics(shared)
         self.log = ServerLog(log_format, access=access)
         self.streams = Streams(self.metrics)
         self.is_open = is_open
@@ -65,6 +73,7 @@ class RequestStatsMiddleware:
         self.metrics = counting.metrics
         self.log = counting.log
         self.streams = counting.streams
+        self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,7 +81,8 @@ class RequestStatsMiddleware:
             return
         asked = _Asked(scope, send, self.streams)
         scope["state"]["log"] = self.log
-        self.metrics.under_way += 1  # only the event loop's thread counts here
+        self._under_way += 1  # only the event loop's thread counts here
+        self.metrics.gauge(Gauge.UNDER_WAY, self._under_way)
         try:
             await self.app(scope, receive, asked.send)
         except asyncio.CancelledError:
@@ -80,7 +90,8 @@ class RequestStatsMiddleware:
                 raise
             await asked.end()
         finally:
-            self.metrics.under_way -= 1
+            self._under_way -= 1
+            self.metrics.gauge(Gauge.UNDER_WAY, self._under_way)
             self.streams.forget(asked.task)
             self._note(asked)
 
