@@ -305,13 +305,13 @@ def test_forged_and_old_attempts_are_refused(
     mine = SignOnAttempt.new("/")
     forged = [mine.sealed(b"another key"), "", "x", "x.y", "é.é", mine.sealed(team.context.sessions.key)[:-1]]
     for value in forged:
-        headers = {"Cookie": f"{name}={value}".encode()}
+        headers = [(b"Cookie", f"{name}={value}".encode())]
         refused(team.client.get(CALLBACK, params={"code": "x", "state": mine.state}, headers=headers))
     address = approved(browser)
-    headers = {"Cookie": f"{name}={browser.cookies[name]}"}  # a browser forgets it, but an attacker does not
+    kept = {"Cookie": f"{name}={browser.cookies[name]}"}  # a browser forgets it, but an attacker does not
     later = time.time() + 700
     monkeypatch.setattr("phalanx.server.auth.oidc.time.time", lambda: later)
-    refused(team.client.get(address, headers=headers))
+    refused(team.client.get(address, headers=kept))
     assert "longer than" in last_entry(team)["reason"]
 
 
