@@ -1,4 +1,4 @@
-"""Regenerates the generated parts of the docs: the fields of the file and the help of every verb.
+"""Regenerates the generated parts of the docs: the fields of the file, the help of every verb, the operations of REST.
 
 Generated text is between `<!-- generated: NAME -->` and `<!-- end -->`; the rest of a page is written by hand.
 --check writes nothing and fails if a page is out of date.
@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from phalanx.cli import VERBS, phalanx
+from phalanx.home.home import Home
+from phalanx.server.api_document import document
+from phalanx.server.app import make_app
+from phalanx.server.context import Context
 from phalanx.sites.kubernetes_profile import SETTINGS
 from phalanx.spec.cluster_fields import KUBERNETES
 from phalanx.spec.matrix import FORMS
@@ -86,6 +91,30 @@ def _help() -> Iterator[str]:
             yield f"```text\n{below.get_help(deeper)}\n```\n"
 
 
+def operations() -> str:
+    """Every operation of the REST API, in the order of its paths."""
+    rows = ["| operation | parameters | body | returns |", "|---|---|---|---|"]
+    with tempfile.TemporaryDirectory() as folder:
+        made = document(make_app(Context(Home(Path(folder) / "home"))))
+    for path, methods in sorted(made["paths"].items()):
+        for method, operation in methods.items():
+            parameters = [one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"]
+            named = ", ".join(f"`{name}`" for name in parameters)
+            body = _content(operation.get("requestBody", {}))
+            answers = [_content(answer) for status, answer in operation["responses"].items() if status.startswith("2")]
+            returned = answers[0] if answers else "a redirect"
+            rows.append(f"| `{method.upper()} {path}` | {named} | {body} | {returned} |")
+    return "\n".join(rows)
+
+
+def _content(found: Mapping[str, Any]) -> str:
+    """The model of a JSON body, or its media type."""
+    for kind, content in found.get("content", {}).items():
+        model = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
+        return f"`{model}`" if model else "an object" if kind == "application/json" else f"`{kind}`"
+    return ""
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "kinds": kinds,
     "environment": lambda: fields_of(environment(Kind.EXPERIMENT)),
@@ -105,6 +134,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "matrix": matrix,
     "op": lambda: fields_of(OP),
     "verbs": verbs,
+    "operations": operations,
 }
 
 

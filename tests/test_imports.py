@@ -133,7 +133,7 @@ LAYERS = {
     ),
 }
 WIDEST_PACKAGE = 24
-# One module for each verb, and for each resource of the API: that is its name.
+# One module for each verb, and for each group of routes: its name is that of the verb or of the routes.
 WIDE = {"phalanx.cli.commands", "phalanx.server.routes"}
 # Nouns and adjectives of the domain that end like a verb
 WORDS_OF_THE_DOMAIN = {

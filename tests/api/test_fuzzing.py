@@ -35,6 +35,13 @@ for step in range(300):
 Path(os.environ["PHALANX_OUTPUTS"], "table.csv").write_text("a,b\\n1,2\\n")
 print("done")
 """
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_schema_conformance",
+    "unsupported_method",
+)
 # A stream has no end, and a session that is ended is the fuzzer's own.
 NOT_ASKED = "/live$|/session$"
 
@@ -82,7 +89,7 @@ def fuzz(served: Served, folder: Path, config: str, *more: str) -> tuple[int, st
         SCHEMATHESIS,
         *("--config-file", str(folder / "schemathesis.toml"), "--no-color", "run"),
         f"{served.url}/api/v1/openapi.json",
-        *("-H", f"Authorization: Bearer {served.token}", "--checks", "not_a_server_error"),
+        *("-H", f"Authorization: Bearer {served.token}", "--checks", ",".join(CHECKS)),
         *("--phases", "examples,coverage,fuzzing", "--seed", "7", "--exclude-path-regex", NOT_ASKED),
         *("--request-timeout", "30", "--no-shrink", "--warnings", "off", "--generation-database", "none"),
         *more,

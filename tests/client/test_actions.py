@@ -12,7 +12,7 @@ import pytest
 from phalanx import Client
 from phalanx.client import RequestRefused
 from phalanx.errors import SpecErrors
-from phalanx.server.routes.submissions import ORDER
+from phalanx.server.schemas.submissions import NewSubmission
 from phalanx.store import Run
 from tests.cli.homes import wait_for
 from tests.server.site import Site
@@ -59,7 +59,7 @@ def test_runs_are_stopped_made_again_and_removed(client: Client) -> None:
 
 def test_every_field_that_a_server_reads_can_be_sent() -> None:
     sent = set(signature(Client.submit).parameters) - {"self", "progress", "folder"}
-    assert sent | {"code", "git"} == set(ORDER)  # these two come from the folder
+    assert sent | {"code", "git"} == set(NewSubmission.model_fields)  # these two come from the folder
 
 
 def test_all_faults_of_a_file_come_at_once_with_their_places(client: Client) -> None:

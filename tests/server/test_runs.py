@@ -274,7 +274,7 @@ def test_events_are_reported_by_kind_and_name(site: Site) -> None:
 
 
 def test_a_full_table_of_models_is_reported(own_site: Site) -> None:
-    assert own_site.get("/api/v1/models") == {"models": []}
+    assert own_site.get("/api/v1/models") == {"count": 0, "models": []}
     assert own_site.ask("GET", "/api/v1/models/nothing").status_code == 404
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -122,3 +123,12 @@ def test_a_request_may_take_longer_than_its_headers(narrow: Site, monkeypatch: p
         time.sleep(0.5)  # longer than the limit for headers
         connection.sendall(b"}")
         assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_what_is_not_http_is_answered_like_every_other_error(site: Site) -> None:
+    with socket.create_connection(site.listening.getsockname(), timeout=20) as client:
+        client.sendall(b"\x16\x03\x01 hello\r\n\r\n")  # as a client does that thinks it is TLS
+        head, _, body = b"".join(iter(lambda: client.recv(4096), b"")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert b"Content-Type: application/json" in head
+    assert json.loads(body)["error"]["message"] == "the request cannot be read"

@@ -124,6 +124,8 @@ export const post = <T>(path: string, body: unknown = {}, options?: RequestOptio
   request<T>("POST", path, body, options);
 export const patch = <T>(path: string, body: unknown, options?: RequestOptions): Promise<T> =>
   request<T>("PATCH", path, body, options);
+export const put = <T>(path: string, body: unknown = {}, options?: RequestOptions): Promise<T> =>
+  request<T>("PUT", path, body, options);
 export const del = <T>(path: string, options?: RequestOptions): Promise<T> =>
   request<T>("DELETE", path, undefined, options);
 

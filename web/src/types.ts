@@ -49,6 +49,12 @@ export type RunRow = {
   summary: Record<string, Num | null>;
   /** The smallest and largest finite value of each metric. */
   best: Record<string, { min: Num | null; max: Num | null }>;
+  archived: boolean;
+  replica_count: number | null;
+  /** Requested by all replicas together; null if unknown or none. */
+  cpus: number | null;
+  memory_mib: number | null;
+  gpus: number | null;
   waits_for?: string | null;
   /** Of a run of kind `group`. */
   search?: SearchFact | null;
@@ -161,7 +167,32 @@ export type RunDetails = RunRow & {
   replicas: ReplicaRow[];
   artifacts: ArtifactRow[];
 };
-export type RunsPage = { count: number; runs: RunRow[] };
+/** `archived`: how many matching runs are left out because they are archived. */
+export type RunsPage = { count: number; runs: RunRow[]; archived: number };
+export type MetricSpread = { runs: number; mean: Num | null; min: Num | null; max: Num | null };
+export type GroupedRunsRow = {
+  values: Json[];
+  /** Selects the runs of the group, in addition to the query of the list. */
+  query: string;
+  runs: number;
+  statuses: { succeeded: number; failed: number; stopped: number; active: number };
+  first_at: string;
+  last_at: string;
+  metrics: Record<string, MetricSpread>;
+};
+export type GroupedRuns = { count: number; by: string[]; groups: GroupedRunsRow[] };
+export type SavedView = {
+  id: string;
+  name: string;
+  project: string | null;
+  user: string;
+  shared: boolean;
+  q: string;
+  sort: string;
+  columns: string;
+  by: string;
+  updated_at: string;
+};
 export type Columns = { params: { name: string; runs: number }[]; metrics: { name: string; runs: number }[] };
 export type ProjectRow = {
   name: string;

@@ -33,10 +33,9 @@ class FileMethods(RunLookup):
         """The files and folders at a path of a run's `outputs`, `artifacts` and `models`, and below it."""
         from phalanx.artifacts.outputs import OutputEntry
 
-        answer = self._wire.get(joined("runs", self._id(run), "outputs"), path=path or None)
+        found = self._wire.rows(joined("runs", self._id(run), "outputs"), "files", path=path or None)
         return [
-            record(OutputEntry, row, at=time_of(row.get("at")), place=str(row.get("place") or "here"))
-            for row in answer["files"]
+            record(OutputEntry, row, at=time_of(row.get("at")), place=str(row.get("place") or "here")) for row in found
         ]
 
     def preview(self, run: str | Run, path: str) -> dict[str, Any]:

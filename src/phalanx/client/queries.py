@@ -62,7 +62,7 @@ class QueryMethods(RunLookup):
     def events(self, run: str | Run, kind: str | None = None, name: str | None = None, limit: int = 1000) -> list[Any]:
         """Tracked data other than metrics: texts, images, sound, histograms, tables, alerts, datasets."""
         path = joined("runs", self._id(run), "events")
-        return list(self._wire.get(path, kind=kind, name=name, limit=limit)["events"])
+        return self._wire.rows(path, "events", limit, kind=kind, name=name)
 
     def topology(self, run: str | Run, attempt: int | None = None) -> dict[str, Any]:
         """Every replica of an attempt: host, progress, how it ended; and which failed first."""
@@ -90,7 +90,7 @@ class QueryMethods(RunLookup):
 
     def queue(self) -> list[Any]:
         """The queued runs in order, with the resources that each requests."""
-        return list(self._wire.get(joined("queue"))["runs"])
+        return self._wire.rows(joined("queue"), "runs")
 
     def machine(self) -> dict[str, Any]:
         """The resources of the server's machine, and how much is free."""
@@ -235,13 +235,14 @@ class QueryMethods(RunLookup):
         """Outputs of the newest runs that look like models and are not registered."""
         from phalanx.registry.candidates import Candidate
 
-        found = self._wire.get(joined("models", "-", "candidates"), limit=limit)["candidates"]
+        found = self._wire.rows(joined("models", "-", "candidates"), "candidates", limit)
         return [rows.record(Candidate, row) for row in found]
 
     def model(self, name: str) -> tuple[Model, list[ModelVersion], list[ModelEvent]]:
         """A model, its versions and its history."""
-        answer = self._wire.get(joined("models", name))
-        versions = [rows.version_of(row) for row in answer["versions"]]
+        path = joined("models", name)
+        answer = self._wire.get(path)
+        versions = [rows.version_of(row) for row in self._wire.rows(path, "versions")]
         return rows.model_of(answer), versions, [rows.event_of(row) for row in answer["events"]]
 
 

@@ -12,8 +12,8 @@ from phalanx.errors import CallError
 from phalanx.logs.lines import LogLine
 from phalanx.logs.windows import MergedLogReader
 
-LONGEST = 30_000
 MOST_LOGS = 1024
+LONGEST = 15_000  # characters: those of all logs, packed and in base64
 _CURSOR = re.compile(r"(\d{1,9})~(\d{1,18})~(\d{1,18})~(\d{1,9})~([^~]{0,200})(?:~([0-9a-f]{8})~([\w-]*))?\Z", re.ASCII)
 
 

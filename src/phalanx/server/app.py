@@ -32,7 +32,6 @@ from phalanx.server.routes import (
     compare,
     files,
     groups,
-    layouts,
     live,
     logs,
     model_files,
@@ -43,8 +42,6 @@ from phalanx.server.routes import (
     queue,
     reports,
     run_actions,
-    run_marks,
-    run_tables,
     runs,
     series,
     session,
@@ -53,15 +50,16 @@ from phalanx.server.routes import (
     submissions,
     topology,
     usage,
-    views,
 )
 from phalanx.server.routes import sign_on as sign_on_routes
+from phalanx.server.routes.run_table import marks, tables, views
 from phalanx.server.saved_views import SavedViews
+from phalanx.server.schemas.session import Done
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
-    *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, reports, layouts, previews, files, pods, logs, model_files, models, mlflow),
+    *(submissions, snapshots, run_actions, marks, tables, views, groups, specs, topology, usage, queue, live),
+    *(runs, series, charts, compare, reports, previews, files, pods, logs, model_files, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 
@@ -89,6 +87,7 @@ def make_app(  # noqa: PLR0913 - the parts of a server
         openapi_url=None,
         redirect_slashes=False,
         dependencies=[Depends(authorise)],
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
     app.state.traffic = traffic
@@ -105,7 +104,7 @@ def make_app(  # noqa: PLR0913 - the parts of a server
     app.state.policy = table(open_metrics=counting.is_open, only_admins_start=only_admins_start)
     for group in GROUPS:
         app.include_router(group.router)
-    app.add_api_route("/healthz", health, methods=["GET"], tags=["server"])
+    app.add_api_route("/healthz", health, methods=["GET"], tags=["server"], response_model=Done)
     app.add_api_route("/api/v1/openapi.json", openapi, methods=["GET"], include_in_schema=False)
     for fault, handler in FAULTS.items():
         app.add_exception_handler(fault, handler)
@@ -129,7 +128,7 @@ async def health() -> JsonResponse:
     return JsonResponse({"ok": True})
 
 
-async def openapi(request: Request) -> JsonResponse:
+def openapi(request: Request) -> JsonResponse:
     """The OpenAPI document of this API."""
     if request.app.state.document is None:
         request.app.state.document = api_document.document(request.app)

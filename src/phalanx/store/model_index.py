@@ -183,9 +183,19 @@ class ModelIndex:
 
     def models(self, text: str = "", limit: int | None = None, offset: int = 0) -> list[Model]:
         """By name; `text` is a substring of the name, ignoring case."""
+        fits, pattern = self._named(text)
+        return self._models(fits, [pattern, _ALL if limit is None else max(0, limit), max(0, offset)])
+
+    def count(self, text: str = "") -> int:
+        """How many models `models` has without a limit."""
+        fits, pattern = self._named(text)
+        sql = f"SELECT count(*) FROM models WHERE deleted_at IS NULL AND {fits}"
+        return int(self._database.rows(sql, [pattern])[0][0])
+
+    def _named(self, text: str) -> tuple[str, str]:
+        """The condition for a substring of the name, ignoring case, and its parameter."""
         pattern = text.replace("!", "!!").replace("%", "!%").replace("_", "!_").lower()
-        fits = f"{self._database.lower.format('name')} LIKE ? ESCAPE '!'"
-        return self._models(fits, [f"%{pattern}%", _ALL if limit is None else max(0, limit), max(0, offset)])
+        return f"{self._database.lower.format('name')} LIKE ? ESCAPE '!'", f"%{pattern}%"
 
     def model(self, name: str) -> Model | None:
         return next(iter(self._models("name = ?", [name, 1, 0])), None)

@@ -3,6 +3,8 @@
 import { num } from "../format";
 import type { Json } from "../types";
 
+export { isLowerBetter } from "../metricDirection";
+
 export type Value = unknown;
 
 export interface MeasuredRun {
@@ -68,12 +70,4 @@ export function fieldsOf(runs: MeasuredRun[]): Fields {
 /** The params with more than one value among these runs. */
 export function differingParams(runs: MeasuredRun[]): string[] {
   return fieldsOf(runs).params.filter((name) => new Set(runs.map((run) => valueText(run.params[name]))).size > 1);
-}
-
-const LOWER =
-  /(^|[^a-z])(loss|error|err|perplexity|ppl|mse|mae|rmse|wer|cer|fid|nll|bpc|bpb|cost|regret|seconds|latency|time|took)([^a-z]|$)/i;
-
-/** Whether lower is better, judging by the name of the metric. */
-export function isLowerBetter(name: string): boolean {
-  return LOWER.test(name.replace(/([a-z])([A-Z])/g, "$1_$2").replace(/_/g, " "));
 }

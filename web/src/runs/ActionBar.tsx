@@ -1,13 +1,21 @@
 import { type FormEvent, type ReactNode, useState } from "react";
 import type { RunRow } from "../api";
-import { plural, runTitle } from "../format";
+import { plural, runTitle, visible } from "../format";
 import { navigate } from "../router";
 import { canEdit, useSession } from "../session";
 import { Confirm, Dialog, Icon, type IconName } from "../ui";
-import { BULK_ACTIONS, type BulkAction, performBulk, tagRuns } from "./bulkActions";
+import { BULK_ACTIONS, type BulkAction, performBulk, type TagChange, tagRuns } from "./bulkActions";
 
-const ICONS: Record<BulkAction, IconName> = { stop: "stop", restart: "restart", delete: "trash" };
-const MAX_COMPARED = 100;
+const ICONS: Record<BulkAction, IconName> = {
+  stop: "stop",
+  restart: "restart",
+  archive: "archive",
+  unarchive: "archive",
+  delete: "trash",
+};
+/** Actions that can be undone need no confirmation. */
+const UNDOABLE: readonly BulkAction[] = ["archive", "unarchive"];
+export const MAX_COMPARED = 100;
 
 export function openComparison(runs: readonly RunRow[]): void {
   const chosen = runs.slice(0, MAX_COMPARED).map((run) => `run=${encodeURIComponent(run.id)}`);
@@ -24,6 +32,8 @@ export function ActionBar({ runs, clear, done }: Props): ReactNode {
   const { data: session } = useSession();
   const isAllowed = runs.every((run) => canEdit(session, run.project));
   const applicable = (action: BulkAction): RunRow[] => runs.filter(BULK_ACTIONS[action].appliesTo);
+  const areArchived = runs.every((run) => run.archived);
+  const isShown = (action: BulkAction): boolean => action !== (areArchived ? "archive" : "unarchive");
   const work = async (action: Promise<void>): Promise<void> => {
     setBusy(true);
     await action;
@@ -44,7 +54,7 @@ export function ActionBar({ runs, clear, done }: Props): ReactNode {
         <Icon name="compare" size={13} /> Compare
       </button>
       {isAllowed &&
-        (Object.keys(BULK_ACTIONS) as BulkAction[]).map((action) => (
+        (Object.keys(BULK_ACTIONS) as BulkAction[]).filter(isShown).map((action) => (
           <button
             key={action}
             type="button"
@@ -52,7 +62,9 @@ export function ActionBar({ runs, clear, done }: Props): ReactNode {
             aria-label={BULK_ACTIONS[action].verb}
             title={BULK_ACTIONS[action].verb}
             disabled={busy || applicable(action).length === 0}
-            onClick={() => setConfirming(action)}
+            onClick={() =>
+              UNDOABLE.includes(action) ? void work(performBulk(action, applicable(action))) : setConfirming(action)
+            }
           >
             <Icon name={ICONS[action]} size={13} /> <span className="wide-only">{BULK_ACTIONS[action].verb}</span>
           </button>
@@ -61,12 +73,12 @@ export function ActionBar({ runs, clear, done }: Props): ReactNode {
         <button
           type="button"
           className="button small"
-          aria-label="Tag"
-          title="Tag"
+          aria-label="Tags"
+          title="Edit tags"
           disabled={busy}
           onClick={() => setTagging(true)}
         >
-          <Icon name="tag" size={13} /> <span className="wide-only">Tag</span>
+          <Icon name="tag" size={13} /> <span className="wide-only">Tags</span>
         </button>
       )}
       <button
@@ -95,14 +107,14 @@ export function ActionBar({ runs, clear, done }: Props): ReactNode {
           runs={runs}
           busy={busy}
           close={() => setTagging(false)}
-          onTag={(name) => void work(tagRuns(runs, name))}
+          onTag={(change) => void work(tagRuns(runs, change))}
         />
       )}
     </div>
   );
 }
 
-const CONSEQUENCES: Record<BulkAction, string> = {
+const CONSEQUENCES: Partial<Record<BulkAction, string>> = {
   stop: "All replicas receive SIGTERM, and SIGKILL after the grace period.",
   restart: "Each run starts again as a new run with empty outputs.",
   delete: "Deletes the runs with their metrics, logs and outputs. This cannot be undone.",
@@ -131,27 +143,54 @@ function AffectedRuns({ runs, of, action }: { runs: RunRow[]; of: number; action
   );
 }
 
-type TagDialogProps = { runs: readonly RunRow[]; busy: boolean; close: () => void; onTag: (name: string) => void };
+type TagDialogProps = {
+  runs: readonly RunRow[];
+  busy: boolean;
+  close: () => void;
+  onTag: (change: TagChange) => void;
+};
 
+/** Adds tags to the selected runs, and removes tags that they have. */
 function TagDialog({ runs, busy, close, onTag }: TagDialogProps): ReactNode {
-  const [name, setName] = useState("");
+  const [text, setText] = useState("");
+  const [removed, setRemoved] = useState<readonly string[]>([]);
+  const counts = new Map<string, number>();
+  for (const tag of runs.flatMap((run) => run.tags)) counts.set(tag, (counts.get(tag) ?? 0) + 1);
+  const add = text
+    .split(",")
+    .map((tag) => tag.trim())
+    .filter(Boolean);
   const submit = (event: FormEvent): void => {
     event.preventDefault();
-    if (name.trim()) onTag(name.trim());
+    if (add.length || removed.length) onTag({ add, remove: removed.filter((tag) => !add.includes(tag)) });
   };
+  const toggle = (tag: string): void =>
+    setRemoved(removed.includes(tag) ? removed.filter((one) => one !== tag) : [...removed, tag]);
   return (
-    <Dialog title={`Tag ${plural(runs.length, "run")}`} onClose={close}>
-      <form className="row" onSubmit={submit}>
+    <Dialog title={`Tags of ${plural(runs.length, "run")}`} onClose={close}>
+      <form className="runs-tagging" onSubmit={submit}>
         <input
-          className="field grow"
-          aria-label="Tag"
-          placeholder="baseline"
-          maxLength={100}
-          value={name}
-          onChange={(event) => setName(event.target.value)}
+          className="field"
+          aria-label="Add tags"
+          placeholder="Add tags, separated by commas"
+          maxLength={500}
+          value={text}
+          onChange={(event) => setText(event.target.value)}
         />
-        <button type="submit" className="button main" disabled={busy || !name.trim()}>
-          Add
+        {counts.size > 0 && (
+          <fieldset>
+            <legend className="menu-title">Remove</legend>
+            {[...counts].slice(0, 50).map(([tag, count]) => (
+              <label key={tag} className="menu-item">
+                <input type="checkbox" checked={removed.includes(tag)} onChange={() => toggle(tag)} />
+                <span className="grow cut">{visible(tag)}</span>
+                <span className="faint number">{plural(count, "run")}</span>
+              </label>
+            ))}
+          </fieldset>
+        )}
+        <button type="submit" className="button main" disabled={busy || !(add.length || removed.length)}>
+          Apply
         </button>
       </form>
     </Dialog>

@@ -1,5 +1,15 @@
 import "./runs.css";
-import { type ReactNode, useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
+import {
+  lazy,
+  type ReactNode,
+  Suspense,
+  useCallback,
+  useEffect,
+  useMemo,
+  useRef,
+  useState,
+  useSyncExternalStore,
+} from "react";
 import {
   type Columns,
   type ProjectRow,
@@ -10,19 +20,26 @@ import {
   useEventStream,
   useResource,
 } from "../api";
-import { plural, visible } from "../format";
+import { count, plural, visible } from "../format";
 import { Link, navigate, setParams, useRoute, useTitle } from "../router";
 import { useShortcuts } from "../shortcuts";
-import { EmptyState, ErrorMessage, Icon } from "../ui";
-import { useCoalesced } from "../ui/hooks";
+import { EmptyState, ErrorMessage, Icon, Spinner } from "../ui";
+import { useCoalesced, useNarrow } from "../ui/hooks";
 import { ActionBar, openComparison } from "./ActionBar";
 import { ColumnsMenu } from "./ColumnsMenu";
 import { columnOf, defaultColumns, requestedColumns, writeColumns } from "./columns";
+import { GroupMenu } from "./GroupMenu";
 import { DEFAULT_SORT, PagedRuns, type RunQuery } from "./pagedRuns";
 import { QueryBox } from "./QueryBox";
 import { type KnownValues, termValue, withTerm } from "./querySuggestions";
 import { RunsTable, type TableHandle } from "./RunsTable";
-import { chosenColumns, runQueryOf } from "./urlState";
+import { useStars } from "./stars";
+import { MoreMenu, SortMenu } from "./TableTools";
+import { LEAD, STATUS } from "./tableHead";
+import { chosenColumns, groupFields, runQueryOf } from "./urlState";
+import { ViewsMenu } from "./ViewsMenu";
+
+const GroupedTable = lazy(() => import("./GroupedTable"));
 
 const POLL_MS = 10_000; // without an event stream
 const COALESCE_MS = 1000; // changes within this time cause one reload
@@ -74,6 +91,9 @@ export default function RunsPage(): ReactNode {
   const [selected, setSelected] = useState<ReadonlyMap<string, RunRow>>(new Map());
   const input = useRef<HTMLInputElement>(null);
   const [isEditing, setEditing] = useState(false);
+  const by = groupFields(route);
+  const narrow = useNarrow();
+  const { stars, toggle: toggleStar } = useStars();
   useTitle(query.project ? `Runs of ${visible(query.project)}` : "Runs");
 
   // The default columns depend on the first runs.
@@ -106,6 +126,7 @@ export default function RunsPage(): ReactNode {
     ArrowDown: { label: "", run: () => table.current?.move(1) },
     ArrowUp: { label: "", run: () => table.current?.move(-1) },
     Enter: { label: "Open run", run: () => table.current?.open() },
+    s: { label: "Star run", run: () => table.current?.star() },
     x: { label: "Select run", run: () => table.current?.select() },
     "shift+x": { label: "Select range", run: () => table.current?.select(true) },
     c: { label: "Compare selected runs", run: () => runs.length > 1 && openComparison(runs) },
@@ -134,12 +155,30 @@ export default function RunsPage(): ReactNode {
         <span className="faint number runs-count" aria-live="polite">
           {state.loading || state.error ? "" : plural(state.count, "run")}
         </span>
+        {!state.loading && state.archived > 0 && (
+          <button
+            type="button"
+            className="button plain small"
+            title="Show archived runs"
+            onClick={() => setQuery(withTerm(query.q, "archived", "true"))}
+          >
+            {count(state.archived)} archived
+          </button>
+        )}
+        {narrow && <SortMenu columns={[LEAD, STATUS, ...columns]} sort={query.sort} />}
+        <ViewsMenu project={query.project} />
+        <GroupMenu
+          project={query.project}
+          by={by}
+          choose={(fields) => setParams({ by: writeColumns(fields) || null }, { push: true })}
+        />
         <ColumnsMenu
           project={query.project}
           shown={shown ?? []}
           rows={() => list.rows()}
           choose={(keys) => setParams({ columns: keys === null ? null : writeColumns(keys) || "none" })}
         />
+        <MoreMenu query={query} keys={columns.map(({ key }) => key)} apply={setQuery} />
       </div>
       {state.error && !queryError && (
         <div className="runs-failure">
@@ -147,7 +186,21 @@ export default function RunsPage(): ReactNode {
         </div>
       )}
       {isEmpty ? (
-        <NoRuns query={query} />
+        <NoRuns query={query} archived={state.archived} />
+      ) : by.length ? (
+        <Suspense fallback={<Spinner />}>
+          <GroupedTable
+            key={`${query.q} ${query.project} ${by.join()}`}
+            query={query}
+            by={by}
+            columns={columns}
+            version={state.version}
+            selected={selected}
+            onSelected={setSelected}
+            stars={stars}
+            onStar={toggleStar}
+          />
+        </Suspense>
       ) : (
         <RunsTable
           key={keyOf(listed.query)}
@@ -159,9 +212,11 @@ export default function RunsPage(): ReactNode {
           sort={query.sort}
           selected={selected}
           onSelected={setSelected}
+          stars={stars}
+          onStar={toggleStar}
         />
       )}
-      {state.newRuns > 0 && (
+      {state.newRuns > 0 && !by.length && (
         <button
           type="button"
           className="button main small runs-fresh"
@@ -258,7 +313,19 @@ function QuickFilters({ q, apply }: { q: string; apply: (q: string) => void }): 
   );
 }
 
-function NoRuns({ query }: { query: RunQuery }): ReactNode {
+function NoRuns({ query, archived }: { query: RunQuery; archived: number }): ReactNode {
+  if (archived > 0) {
+    const show = (
+      <button
+        type="button"
+        className="button"
+        onClick={() => setParams({ q: withTerm(query.q, "archived", "true") }, { push: true })}
+      >
+        Show archived runs
+      </button>
+    );
+    return <EmptyState title="All matching runs are archived" actions={show} />;
+  }
   if (query.q) {
     const all = (
       <button

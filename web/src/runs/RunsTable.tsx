@@ -16,8 +16,9 @@ import { notify, VirtualList } from "../ui";
 import { useMediaQuery, useNarrow, useNow } from "../ui/hooks";
 import { scrollTo } from "../ui/virtualRows";
 import { Row } from "./cells";
-import { type Column, nextSort } from "./columns";
+import type { Column } from "./columns";
 import { DEFAULT_SORT, isFolded, type PagedRuns, pagePath } from "./pagedRuns";
+import { Head, LEAD, STATUS } from "./tableHead";
 import { TableRows, type Trials } from "./unfolded";
 
 const ROW_HEIGHT = 34;
@@ -25,14 +26,13 @@ const NARROW_ROW_HEIGHT = 56;
 const HEAD_HEIGHT = 32;
 const MAX_SELECTED = 1000;
 const MAX_TRIALS = 100; // of an unfolded group
-const LEAD: Column = { key: "name", title: "Run", sort: "name", width: 300 };
-const STATUS: Column = { key: "status", title: "Status", sort: "status", width: 122 };
 
 /** What shortcuts do to the table. */
 export type TableHandle = {
   move: (by: number) => void;
   open: () => void;
   select: (range?: boolean) => void;
+  star: () => void;
   toTop: () => void;
   isAtTop: () => boolean;
 };
@@ -48,6 +48,8 @@ type Props = {
   sort: string;
   selected: ReadonlyMap<string, RunRow>;
   onSelected: (runs: ReadonlyMap<string, RunRow>) => void;
+  stars: ReadonlySet<string>;
+  onStar: (run: RunRow) => void;
 };
 
 const open = (run: RunRow): void => navigate(`/runs/${run.id}`);
@@ -61,6 +63,8 @@ export function RunsTable({
   sort,
   selected,
   onSelected,
+  stars,
+  onStar,
 }: Props): ReactNode {
   const narrow = useNarrow();
   const rowHeight = narrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT;
@@ -122,6 +126,11 @@ export function RunsTable({
       const run = index === null ? null : rowAt(index);
       if (run && index !== null) select(run, index, range);
     },
+    star: () => {
+      const index = currentIndex();
+      const run = index === null ? null : rowAt(index);
+      if (run) onStar(run);
+    },
     toTop: () => scroller.current?.scrollTo({ top: 0 }),
     isAtTop: () => (scroller.current?.scrollTop ?? 0) < ROW_HEIGHT,
   }));
@@ -160,11 +169,11 @@ export function RunsTable({
       head={
         narrow ? null : (
           <Head
-            columns={columns}
+            columns={[LEAD, STATUS, ...columns]}
             template={template}
             sort={sort}
-            some={selected.size > 0}
-            all={() => void selectAll()}
+            onSort={(next) => setParams({ sort: next === DEFAULT_SORT ? null : next })}
+            selection={{ some: selected.size > 0, all: () => void selectAll() }}
           />
         )
       }
@@ -196,6 +205,8 @@ export function RunsTable({
             narrow={narrow}
             isTrial={place.kind === "trial"}
             isUnfolded={unfolded.has(run.id)}
+            starred={stars.has(run.id)}
+            onStar={onStar}
             onFold={isFolded(list.query) ? toggle : null}
             onSelect={select}
             onOpen={open}
@@ -246,70 +257,6 @@ function MoreTrials({ group, count: all, narrow }: { group: string; count: numbe
       </Link>
     </div>
   );
-}
-
-type HeadProps = { columns: readonly Column[]; template: string; sort: string; some: boolean; all: () => void };
-
-function Head({ columns, template, sort, some, all }: HeadProps): ReactNode {
-  return (
-    <div className="runs-head" role="row" style={{ gridTemplateColumns: template }}>
-      {[LEAD, STATUS, ...columns].map((column, index) => {
-        const direction = sort === column.sort ? "ascending" : sort === `-${column.sort}` ? "descending" : undefined;
-        return (
-          <span
-            key={column.key}
-            role="columnheader"
-            tabIndex={-1}
-            aria-sort={direction}
-            className={index === 0 ? "runs-lead" : column.right ? "right" : ""}
-          >
-            {index === 0 && (
-              <span className="runs-check">
-                <input
-                  type="checkbox"
-                  aria-label="Select all runs"
-                  checked={some}
-                  ref={(element) => {
-                    if (element) element.indeterminate = some;
-                  }}
-                  onChange={all}
-                />
-              </span>
-            )}
-            {column.sort ? (
-              <button
-                type="button"
-                className="cut"
-                title={headerTitle(column)}
-                onClick={() => {
-                  const next = nextSort(sort, column, DEFAULT_SORT);
-                  setParams({ sort: next === DEFAULT_SORT ? null : next });
-                }}
-              >
-                {column.title}
-                {direction && <i aria-hidden="true">{direction === "ascending" ? " ↑" : " ↓"}</i>}
-              </button>
-            ) : (
-              <span className="cut">{column.title}</span>
-            )}
-          </span>
-        );
-      })}
-    </div>
-  );
-}
-
-const FIRST_RANK = "of the first rank that logged it";
-
-function headerTitle({ key, title }: Column): string {
-  const [, head = "", name = title] = /^(metric|min|max|params)\.(.+)$/s.exec(key) ?? [];
-  const what: Record<string, string> = {
-    metric: `Last value of metric ${name} ${FIRST_RANK}`,
-    min: `Smallest value of metric ${name} ${FIRST_RANK}`,
-    max: `Largest value of metric ${name} ${FIRST_RANK}`,
-    params: `Param ${name}`,
-  };
-  return `${what[head] ?? title}. Click to sort.`;
 }
 
 type SkeletonProps = { template: string; columns: readonly Column[]; index: number; narrow: boolean };

@@ -1,16 +1,18 @@
 // Actions on many runs at once.
 
-import { apiPath, asApiError, del, isDone, patch, post, type RunRow } from "../api";
+import { apiPath, asApiError, del, isDone, post, type RunRow } from "../api";
 import { plural, runTitle } from "../format";
 import { notify } from "../ui";
 
 const CONCURRENCY = 4;
 
-export type BulkAction = "stop" | "restart" | "delete";
+export type BulkAction = "stop" | "restart" | "archive" | "unarchive" | "delete";
 
 export const BULK_ACTIONS: Record<BulkAction, { verb: string; done: string; appliesTo: (run: RunRow) => boolean }> = {
   stop: { verb: "Stop", done: "stopping", appliesTo: (run) => !isDone(run.status) },
   restart: { verb: "Restart", done: "restarted", appliesTo: () => true },
+  archive: { verb: "Archive", done: "archived", appliesTo: (run) => isDone(run.status) && !run.archived },
+  unarchive: { verb: "Unarchive", done: "unarchived", appliesTo: (run) => run.archived },
   delete: { verb: "Delete", done: "deleted", appliesTo: (run) => isDone(run.status) },
 };
 
@@ -42,10 +44,13 @@ export async function performBulk(action: BulkAction, runs: readonly RunRow[]): 
   report(await forEachConcurrently(runs, (run) => send(action, run)), runs.length, BULK_ACTIONS[action].done);
 }
 
-export async function tagRuns(runs: readonly RunRow[], name: string): Promise<void> {
-  const change = (run: RunRow): Promise<unknown> =>
-    patch(apiPath`/runs/${run.id}`, { tags: [...new Set([...run.tags, name])] });
-  report(await forEachConcurrently(runs, change), runs.length, `tagged ${name}`);
+export type TagChange = { add: string[]; remove: string[] };
+
+export async function tagRuns(runs: readonly RunRow[], change: TagChange): Promise<void> {
+  const send = (run: RunRow): Promise<unknown> => post(apiPath`/runs/${run.id}/tags`, change);
+  const [tag] = change.add;
+  const done = tag !== undefined && change.add.length === 1 && !change.remove.length ? `tagged ${tag}` : "changed";
+  report(await forEachConcurrently(runs, send), runs.length, done);
 }
 
 function report(failed: [RunRow, unknown][], all: number, done: string): void {

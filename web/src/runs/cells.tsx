@@ -6,6 +6,7 @@ import {
   durationText,
   elapsedSeconds,
   exact,
+  mib,
   num,
   number,
   plural,
@@ -15,6 +16,7 @@ import {
   value,
   visible,
 } from "../format";
+import { isLowerBetter } from "../metricDirection";
 import { currentRoute, Link, setParams } from "../router";
 import { isDone, type RunRow } from "../types";
 import { Icon, StatusMark, statusText } from "../ui";
@@ -25,10 +27,11 @@ const TIMES = ["created_at", "started_at", "finished_at", "updated_at"] as const
 const isTime = (key: string): key is (typeof TIMES)[number] => (TIMES as readonly string[]).includes(key);
 
 export function cell(run: RunRow, key: string, now: number): ReactNode {
-  const [, head, name] = /^(metric|min|max)\.(.+)$/s.exec(key) ?? [];
+  const [, head, name] = /^(metric|min|max|best)\.(.+)$/s.exec(key) ?? [];
   if (head && name) {
     if (run.search?.metric?.name === name) return bestOf(run, head);
-    const found = num(head === "metric" ? run.summary[name] : run.best[name]?.[head as "min" | "max"]);
+    const end = head === "best" ? (isLowerBetter(name) ? "min" : "max") : (head as "min" | "max");
+    const found = num(head === "metric" ? run.summary[name] : run.best[name]?.[end]);
     return found === null ? null : <span title={exact(found)}>{number(found)}</span>;
   }
   if (key.startsWith("params.")) {
@@ -43,7 +46,13 @@ export function cell(run: RunRow, key: string, now: number): ReactNode {
       return run.commit ? <code title={run.commit}>{run.commit.slice(0, 8)}</code> : null;
     case "attempt":
     case "priority":
-      return number(run[key]);
+    case "gpus":
+    case "cpus":
+      return run[key] === null ? null : number(run[key]);
+    case "memory":
+      return run.memory_mib === null ? null : mib(run.memory_mib);
+    case "replicas":
+      return run.replica_count === null ? null : number(run.replica_count);
     case "project":
     case "user":
     case "framework":
@@ -84,6 +93,8 @@ export type RowProps = {
   /** A trial below the row of its group. */
   isTrial: boolean;
   isUnfolded: boolean;
+  starred: boolean;
+  onStar: (run: RunRow) => void;
   /** Unfolds or folds a group; null where trials are in the list itself. */
   onFold: ((group: string) => void) | null;
   onSelect: (run: RunRow, index: number, range: boolean) => void;
@@ -107,6 +118,19 @@ const Check = ({
   </label>
 );
 
+const Star = ({ run, starred, onStar }: Pick<RowProps, "run" | "starred" | "onStar">): ReactNode => (
+  <button
+    type="button"
+    className="runs-star"
+    aria-label={`Star ${runTitle(run)}`}
+    aria-pressed={starred}
+    title={starred ? "Remove star" : "Star"}
+    onClick={() => onStar(run)}
+  >
+    <Icon name="star" size={13} />
+  </button>
+);
+
 export const Row = memo(function Row(props: RowProps): ReactNode {
   const { run, columns, template, now, selected, current, narrow, onOpen } = props;
   const open = (event: { target: EventTarget }): void => {
@@ -126,6 +150,7 @@ export const Row = memo(function Row(props: RowProps): ReactNode {
     >
       <span role="cell" className="runs-lead">
         <Check {...props} />
+        <Star {...props} />
         <Fold {...props} />
         <Name run={run} />
       </span>
@@ -182,6 +207,7 @@ function Name({ run }: { run: RunRow }): ReactNode {
         {runTitle(run)}
       </Link>
       {run.name && <span className="faint mono runs-id">{run.id}</span>}
+      {run.archived && <span className="tag">archived</span>}
       {run.search && <span className="tag cut runs-search">{searchText(run)}</span>}
       {run.tags.slice(0, 2).map((tag) => (
         <button
@@ -212,7 +238,9 @@ type NarrowProps = RowProps & { className: string; open: (event: { target: Event
 
 function NarrowRow({ className, open, ...props }: NarrowProps): ReactNode {
   const { run, columns, now } = props;
-  const shown = columns.filter(({ key }) => key.startsWith("metric.") && cell(run, key, now) !== null).slice(0, 2);
+  const shown = columns
+    .filter(({ key }) => /^(metric|min|max|best)\./.test(key) && cell(run, key, now) !== null)
+    .slice(0, 2);
   const reason = statusReason(run) || searchText(run) || (shown.length ? "" : statusText(run.status));
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: the name is a link
@@ -227,7 +255,9 @@ function NarrowRow({ className, open, ...props }: NarrowProps): ReactNode {
           <Link to={`/runs/${run.id}`} className="runs-name cut is-wide">
             {runTitle(run)}
           </Link>
+          {run.archived && <span className="tag">archived</span>}
           <span className="faint">{ago(run.created_at, now)}</span>
+          <Star {...props} />
         </span>
         <span className="row faint cut">
           {reason ? (

@@ -40,13 +40,15 @@ describe("columns", () => {
 });
 
 describe("sorting by a column", () => {
-  it("is ascending, descending, then the default", () => {
+  it("shows the best first, then the worst, then the default order", () => {
     const loss = columnOf("metric.loss");
     const user = columnOf("user");
     if (!loss || !user) throw new Error("no such column");
     const ways = ["-created_at"];
     for (let click = 0; click < 3; click += 1) ways.push(nextSort(ways.at(-1) ?? "", loss, "-created_at"));
-    expect(ways).toEqual(["-created_at", "-metric.loss", "metric.loss", "-created_at"]);
+    expect(ways).toEqual(["-created_at", "metric.loss", "-metric.loss", "-created_at"]);
+    const accuracy = columnOf("best.accuracy");
+    expect(accuracy && nextSort("-created_at", accuracy, "-created_at")).toBe("-best.accuracy");
     expect(nextSort("-created_at", user, "-created_at")).toBe("user");
   });
 

@@ -1,15 +1,18 @@
 // The columns of the runs table, and how the URL encodes them.
 
+import { isLowerBetter } from "../metricDirection";
 import type { RunRow } from "../types";
 
 export type Column = {
-  /** As in the URL: `user`, `params.lr`, `metric.loss` (its last value), `min.loss`, `max.loss`. */
+  /** As in the URL: `user`, `params.lr`, `metric.loss` (its last value), `min.loss`, `max.loss`, `best.loss`. */
   key: string;
   title: string;
   /** The field the server sorts by, or null if it cannot. */
   sort: string | null;
   width: number;
   right?: boolean;
+  /** Small values are of more interest: the first click sorts in ascending order. */
+  ascending?: boolean;
 };
 
 export const BUILT_IN: readonly Column[] = [
@@ -22,6 +25,10 @@ export const BUILT_IN: readonly Column[] = [
   { key: "group", title: "Group", sort: "group", width: 120 },
   { key: "attempt", title: "Attempt", sort: "attempt", width: 80, right: true },
   { key: "priority", title: "Priority", sort: "priority", width: 80, right: true },
+  { key: "gpus", title: "GPUs", sort: "gpus", width: 70, right: true },
+  { key: "cpus", title: "CPUs", sort: "cpus", width: 70, right: true },
+  { key: "memory", title: "Memory", sort: "memory", width: 92, right: true },
+  { key: "replicas", title: "Replicas", sort: "replicas", width: 84, right: true },
   { key: "commit", title: "Commit", sort: "commit", width: 90 },
   { key: "kind", title: "Kind", sort: "kind", width: 100 },
   { key: "started_at", title: "Started", sort: "started_at", width: 104, right: true },
@@ -35,11 +42,11 @@ const MAX_PARAMS = 2;
 export function columnOf(key: string): Column | null {
   const built = BUILT_IN.find((column) => column.key === key);
   if (built) return built;
-  const [, head, name] = /^(params|metric|min|max)\.(.+)$/s.exec(key) ?? [];
+  const [, head, name] = /^(params|metric|min|max|best)\.(.+)$/s.exec(key) ?? [];
   if (!head || !name) return null;
-  const title = head === "min" || head === "max" ? `${head} ${name}` : name;
+  const title = ["min", "max", "best"].includes(head) ? `${head} ${name}` : name;
   const width = Math.min(180, Math.max(92, 34 + title.length * 7));
-  return { key, title, sort: key, width, right: true };
+  return { key, title, sort: key, width, right: true, ascending: head !== "params" && isLowerBetter(name) };
 }
 
 /** Commas separate names in the URL, so commas within a name are escaped. */
@@ -94,9 +101,13 @@ export function requestedColumns(keys: readonly string[]): string | null {
   return named.some((key) => key.includes(",")) ? null : named.join(",");
 }
 
-/** The next sort order of a clicked column: numbers and times descending first, then reversed, then the default. */
+/**
+ * The next sort order of a clicked column: the best metrics, the largest numbers and the newest times first, then
+ * reversed, then the default.
+ */
 export function nextSort(now: string, column: Column, byDefault: string): string {
   if (!column.sort) return now;
-  const [first, second] = column.right ? [`-${column.sort}`, column.sort] : [column.sort, `-${column.sort}`];
+  const [first, second] =
+    column.right && !column.ascending ? [`-${column.sort}`, column.sort] : [column.sort, `-${column.sort}`];
   return now === first ? second : now === second && now !== byDefault ? byDefault : now === second ? first : first;
 }

@@ -51,6 +51,8 @@ export type ListState = {
   /** No page is loaded yet. */
   loading: boolean;
   error: ApiError | null;
+  /** Matching runs that are left out because they are archived. */
+  archived: number;
   /** Runs created since the list was loaded, not shown yet. */
   newRuns: number;
   version: number;
@@ -65,7 +67,7 @@ export class PagedRuns {
   private generation = 0;
   private listeners = new Set<() => void>();
   private isClosed = false;
-  state: ListState = { count: 0, loading: true, error: null, newRuns: 0, version: 0 };
+  state: ListState = { count: 0, loading: true, error: null, archived: 0, newRuns: 0, version: 0 };
   columns: string | null = null;
   /** The last scroll position. */
   scroll = 0;
@@ -163,10 +165,10 @@ export class PagedRuns {
     const { generation } = this;
     try {
       const path = pagePath(this.query, number * PAGE + this.shift, PAGE, this.columns);
-      const { count, runs } = await (takePrefetched(path) ?? get<RunsPage>(path, { signal: pending.signal }));
+      const { count, runs, archived } = await (takePrefetched(path) ?? get<RunsPage>(path, { signal: pending.signal }));
       if (pending.signal.aborted) return;
       this.store(number, runs, generation !== this.generation);
-      this.setState({ count: Math.max(0, count - this.shift), loading: false, error: null });
+      this.setState({ count: Math.max(0, count - this.shift), archived, loading: false, error: null });
     } catch (error) {
       if (pending.signal.aborted || this.isClosed) return;
       this.setState({ loading: false, error: asApiError(error) });

@@ -84,7 +84,7 @@ describe("suggestions", () => {
   });
 
   it("match fields, metrics and params, and search the word in names", () => {
-    expect(texts("sta")).toEqual(["status:", "started_at:", "name:%sta%"]);
+    expect(texts("sta")).toEqual(["status:", "started_at:", "starred:", "name:%sta%"]);
     expect(texts("los")).toEqual(["metric.loss:", "metric.val/loss:", "name:%los%"]);
     expect(texts("metric.")).toEqual(["metric.loss:", "metric.val/loss:"]);
     expect(texts("min.")).toEqual(["min.loss:", "min.val/loss:"]);
@@ -111,7 +111,9 @@ describe("suggestions", () => {
   it("offer operators for numbers and days for times", () => {
     expect(texts("metric.loss:")).toEqual(["<", "<=", ">", ">="]);
     expect(texts("max.loss:")).toEqual(["<", "<=", ">", ">="]);
-    expect(texts("created_at:").slice(0, 3)).toEqual(["2026-03-31", "2026-03-30", ">=2026-03-25"]);
+    expect(texts("created_at:").slice(0, 5)).toEqual([">1h", ">24h", ">7d", "<30d", "2026-03-31"]);
+    expect(texts("archived:")).toEqual(["true", "false"]);
+    expect(texts("gpus:")).toEqual(["<", "<=", ">", ">="]);
   });
 
   it("replace the typed text at the caret", () => {

@@ -3,7 +3,7 @@
 import { STATUSES } from "../types";
 
 /** The fields of the language and the kinds of their values. */
-export const FIELDS: readonly { name: string; about: string; kind: "text" | "time" | "number" | "tags" }[] = [
+export const FIELDS: readonly { name: string; about: string; kind: "text" | "time" | "number" | "tags" | "flag" }[] = [
   { name: "status", about: "running, failed…", kind: "text" },
   { name: "name", about: "name of the run", kind: "text" },
   { name: "tags", about: "any of its tags", kind: "tags" },
@@ -16,6 +16,15 @@ export const FIELDS: readonly { name: string; about: string; kind: "text" | "tim
   { name: "started_at", about: "start time", kind: "time" },
   { name: "finished_at", about: "end time", kind: "time" },
   { name: "updated_at", about: "time of the last change", kind: "time" },
+  { name: "gpus", about: "GPUs of all replicas", kind: "number" },
+  { name: "cpus", about: "CPUs of all replicas", kind: "number" },
+  { name: "memory", about: "memory of all replicas: >16g", kind: "number" },
+  { name: "replicas", about: "number of replicas", kind: "number" },
+  { name: "nodes", about: "number of machines", kind: "number" },
+  { name: "host", about: "machine of a replica", kind: "text" },
+  { name: "starred", about: "your stars", kind: "flag" },
+  { name: "archived", about: "archived runs", kind: "flag" },
+  { name: "parent", about: "id of the run that started it", kind: "text" },
   { name: "id", about: "id of the run", kind: "text" },
   { name: "description", about: "description of the run", kind: "text" },
   { name: "kind", about: "experiment, job…", kind: "text" },
@@ -63,7 +72,7 @@ export function termsOf(text: string): Term[] {
   });
 }
 
-const HEADS = ["metric", "metrics", "min", "max", "params", "declarations"];
+const HEADS = ["metric", "metrics", "min", "max", "best", "params", "declarations"];
 
 function isField(name: string): boolean {
   const dot = name.indexOf(".");
@@ -130,7 +139,9 @@ function fields(typed: string, known: KnownValues): Suggestion[] {
   const params = known.params.map((name) => ({ text: `params.${quoted(name)}:`, about: "param" }));
   const of = (head: string, about: string): Suggestion[] =>
     known.metrics.map((name) => ({ text: `${head}.${quoted(name)}:`, about }));
-  const best = /^m(in|ax)/.test(typed) ? [...of("min", "smallest value"), ...of("max", "largest value")] : [];
+  const best = /^(m(in|ax)|best)/.test(typed)
+    ? [...of("min", "smallest value"), ...of("max", "largest value"), ...of("best", "best value")]
+    : [];
   const metrics = [...of("metric", "metric"), ...best];
   const plain = FIELDS.map(({ name, about }) => ({ text: `${name}:`, about }));
   const found = ranked([...plain, ...metrics, ...params], typed);
@@ -154,7 +165,15 @@ function ranked(all: Suggestion[], typed: string): Suggestion[] {
 function values(field: string, typed: string, known: KnownValues, now: Date): Suggestion[] {
   const kind = FIELDS.find(({ name }) => name === field)?.kind;
   if (kind === "time") return times(typed, now);
-  if (kind === "number" || /^(metrics?|min|max)\./.test(field)) return numbers(typed);
+  if (kind === "number" || /^(metrics?|min|max|best)\./.test(field)) return numbers(typed);
+  if (kind === "flag")
+    return ranked(
+      [
+        { text: "true", about: "" },
+        { text: "false", about: "" },
+      ],
+      typed,
+    );
   const bare = typed.replace(/^"|"$/g, "").replaceAll("%", "");
   const there = field === "status" ? [...STATUSES] : (known.values[field] ?? []);
   const found = ranked(
@@ -180,11 +199,12 @@ function numbers(typed: string): Suggestion[] {
 function times(typed: string, now: Date): Suggestion[] {
   const day = (back: number): string => new Date(now.getTime() - back * 86_400_000).toISOString().slice(0, 10);
   const all = [
+    { text: ">1h", about: "last hour" },
+    { text: ">24h", about: "last 24 hours" },
+    { text: ">7d", about: "last 7 days" },
+    { text: "<30d", about: "more than 30 days ago" },
     { text: day(0), about: "today" },
     { text: day(1), about: "yesterday" },
-    { text: `>=${day(6)}`, about: "last 7 days" },
-    { text: `>=${day(29)}`, about: "last 30 days" },
-    { text: `<${day(29)}`, about: "older than 30 days" },
     { text: `${day(13)}..${day(7)}`, about: "the week before last" },
   ];
   return all.filter(({ text }) => text.startsWith(typed));

@@ -12,6 +12,9 @@ export function runQueryOf({ params }: Route): RunQuery {
   };
 }
 
+/** The fields that runs are grouped by; none: the list is not grouped. */
+export const groupFields = ({ params }: Route): string[] => readColumns(params.get("by") ?? "");
+
 /** The selected columns, or null for the default ones. */
 export function chosenColumns({ params }: Route): string[] | null {
   const text = params.get("columns");

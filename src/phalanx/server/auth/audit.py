@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +73,21 @@ class Audit:
         if not is_too_much:
             self.note(caller, action, target, status, address, **about)
 
-    def last(self, limit: int) -> list[dict[str, Any]]:
-        """Newest first."""
+    def last(self, limit: int, offset: int = 0) -> list[dict[str, Any]]:
+        """Newest first, without the newest `offset` entries."""
         found: list[dict[str, Any]] = []
-        for path in (self.path, *(self._older(number) for number in range(1, KEPT + 1))):
-            for line in _lines_from_end(path):
-                with suppress(ValueError):
-                    found.append(json.loads(line))
-                if len(found) >= limit:
-                    return found
+        lines = chain.from_iterable(map(_lines_from_end, self._files()))
+        for line in islice(lines, offset, offset + limit):
+            with suppress(ValueError):
+                found.append(json.loads(line))
         return found
+
+    def count(self) -> int:
+        """How many entries there are in all files."""
+        return sum(map(_line_count, self._files()))
+
+    def _files(self) -> tuple[Path, ...]:
+        return (self.path, *(self._older(number) for number in range(1, KEPT + 1)))
 
     def _older(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")
@@ -118,6 +124,14 @@ class Audit:
             return self.path.stat().st_size + size > self.largest
         except FileNotFoundError:
             return False
+
+
+def _line_count(path: Path) -> int:
+    try:
+        with path.open("rb") as stream:
+            return sum(block.count(b"\n") for block in iter(lambda: stream.read(TAIL), b""))
+    except OSError:
+        return 0
 
 
 def _lines_from_end(path: Path) -> Iterator[bytes]:

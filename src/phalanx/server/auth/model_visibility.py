@@ -26,6 +26,10 @@ class ModelVisibility:
         found = [seen for model in self.index.models(text) if (seen := self._seen(model)) is not None]
         return found[offset:] if limit is None else found[offset : offset + limit]
 
+    def count(self, text: str = "") -> int:
+        """How many models `models` has without a limit."""
+        return self.index.count(text) if self.sees is None else len(self.models(text))
+
     def model(self, name: str) -> Model | None:
         found = self.index.model(name)
         return self._seen(found) if found is not None else None

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.types import Message, Receive
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from phalanx.server.http.responses import RequestError
+from phalanx.server.http.responses import RequestError, encoded
 
 HEADERS_S = 10.0  # from the first byte of a request, or from the connection, to the end of its headers
 PAUSE_S = 10.0  # between two pieces of a body
@@ -71,6 +71,14 @@ class TimedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's own message
+        """What cannot be parsed is answered like every other error: uvicorn's answer would be plain text."""
+        hint = "is it HTTP, and are its URL and headers shorter than 64 KiB?"
+        body = encoded(RequestError(400, "the request cannot be read", hint).body())
+        head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        self.transport.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+        self.transport.close()
 
     def _begin(self) -> None:
         self._deadline = self.loop.call_later(HEADERS_S, self.transport.close)

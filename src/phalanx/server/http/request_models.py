@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidato
 from starlette.concurrency import run_in_threadpool
 
 from phalanx.naming import has_control_characters
-from phalanx.server.http.bodies import MAX_JSON, bounded, json_object
+from phalanx.server.http.bodies import bounded, json_bytes, json_object
 from phalanx.server.http.responses import RequestError
 from phalanx.server.http.validation import field_names, invalid_fields
 
@@ -64,7 +64,7 @@ Body = TypeVar("Body", bound=RequestModel)
 class JsonBodyReader(Generic[Body]):
     """The dependency that reads and validates a body. The OpenAPI document takes the model from it."""
 
-    def __init__(self, model: type[Body], most: int) -> None:
+    def __init__(self, model: type[Body], most: int | None) -> None:
         self.model = model
         self.most = most
 
@@ -74,7 +74,7 @@ class JsonBodyReader(Generic[Body]):
 
     async def __call__(self, request: Request) -> Body:
         """Raises RequestError."""
-        raw = await bounded(request, self.most)
+        raw = await (json_bytes(request) if self.most is None else bounded(request, self.most))
         check_json_type(request, raw)
         return self.parsed(raw) if len(raw) < SMALL else await run_in_threadpool(self.parsed, raw)
 
@@ -87,8 +87,9 @@ class JsonBodyReader(Generic[Body]):
             raise invalid_fields(fault.errors(include_url=False), field_names(self.model)) from None
 
 
-def json_body(model: type[Body], most: int = MAX_JSON) -> Any:
-    """For the signature of a handler: `body: Annotated[RunChange, json_body(RunChange)]`."""
+def json_body(model: type[Body], most: int | None = None) -> Any:
+    """For the signature of a handler: `body: Annotated[RunChange, json_body(RunChange)]`. `most`: bytes, if fewer than
+    for other bodies."""
     return Depends(JsonBodyReader(model, most))
 
 

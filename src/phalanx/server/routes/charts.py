@@ -18,6 +18,7 @@ from phalanx.server.chart_cache import CachedText
 from phalanx.server.chart_encoding import joined, line_text, lost_text
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.responses import EncodedJsonResponse, RequestError
+from phalanx.server.schemas.series import ComparedCharts, RunCharts
 from phalanx.store import Run
 from phalanx.store.series.run_series import RunSeries
 
@@ -32,6 +33,8 @@ FEWEST = 40
 
 Step = Annotated[int | None, Query(ge=-(2**63), lt=2**63)]
 Name = Annotated[str, Query(max_length=600)]
+
+UNCHANGED: dict[int | str, dict[str, Any]] = {304: {"description": "Unchanged since the `ETag` of `If-None-Match`."}}
 
 router = APIRouter(prefix="/api/v1", tags=["series"])
 
@@ -58,7 +61,7 @@ class ColumnsResponse(EncodedJsonResponse):
         self.headers.update({"Cache-Control": "private, no-cache", "ETag": tag, "Vary": "Authorization, Cookie"})
 
 
-@router.get("/runs/{run_id}/chart")
+@router.get("/runs/{run_id}/chart", response_model=RunCharts, responses=UNCHANGED)
 def show_chart(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     request: Request,
@@ -175,7 +178,7 @@ def _lost(series: RunSeries, name: str, replica: str, view: ChartView) -> str:
     return ",".join(lost_text({"replica": replica, "attempt": number}, rows) for number, rows in parts)
 
 
-@router.get("/charts")
+@router.get("/charts", response_model=ComparedCharts, responses=UNCHANGED)
 def show_charts(  # noqa: PLR0913 - each is a parameter of the query
     request: Request,
     here: Here,

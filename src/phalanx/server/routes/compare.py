@@ -13,6 +13,7 @@ from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.responses import JsonResponse
 from phalanx.server.routes.charts import MOST_RUNS, visible_runs
 from phalanx.server.run_environment import without_secrets
+from phalanx.server.schemas.comparison import RunComparison
 from phalanx.store import Run
 from phalanx.store.rows import run_row
 
@@ -22,7 +23,7 @@ MOST_ROWS = 10_000
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 
 
-@router.get("/compare")
+@router.get("/compare", response_model=RunComparison)
 def compare_runs(
     here: Here,
     caller: Caller,

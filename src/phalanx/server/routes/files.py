@@ -15,15 +15,17 @@ from phalanx.artifacts.outputs import browse, entry_row
 from phalanx.artifacts.trees import Tree, run_tree
 from phalanx.server.auth.identities import Identity
 from phalanx.server.context import Caller, Context, Here
-from phalanx.server.http import openapi
 from phalanx.server.http.bodies import MAX_PIECE, bounded, stream_into
 from phalanx.server.http.chunks import append, assemble
+from phalanx.server.http.documented_content import BINARY_BODY, FILE
+from phalanx.server.http.error_statuses import refusals
 from phalanx.server.http.file_responses import file_answer
+from phalanx.server.http.pagination import MOST, Limit, Offset
 from phalanx.server.http.paths import REPLICA_NAME, new_inside, opened, steps_of
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.run_writers import is_ours
+from phalanx.server.schemas.files import OutputPage, UploadedFile
 
-MOST_LISTED = 20_000
 OURS = (run_paths.ARTIFACTS, run_paths.MODELS)  # folders of a run that clients put files into
 GROWING = (".points", ".events")
 _ATTEMPT_FOLDER = run_paths.attempt_folder(r"[a-z]+-\d{1,6}", r"([1-9]\d{0,8})")
@@ -33,32 +35,34 @@ _SPOOL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.(points|events)\Z", re.AS
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["files"])
 
 
-@router.get("/outputs")
-def list_outputs(
+@router.get("/outputs", response_model=OutputPage)
+def list_outputs(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     here: Here,
     *,
     path: Annotated[str, Query(max_length=1000)] = "",
     depth: Annotated[int | None, Query(ge=0, le=100, description="maximum depth below the path")] = None,
+    limit: Limit = MOST,
+    offset: Offset = 0,
 ) -> JsonResponse:
-    """The files in a run's folders `outputs`, `artifacts` and `models`, below a path."""
+    """A page of the files in a run's folders `outputs`, `artifacts` and `models`, below a path."""
     run = here.find(run_id)
     entries = browse(here.home.run(run.id).path, path)
     if depth is not None:
         deepest = len(steps_of(path)) + depth
         entries = [entry for entry in entries if entry.path.count("/") < deepest]
-    rows = [entry_row(entry) for entry in entries[:MOST_LISTED]]
+    rows = [entry_row(entry) for entry in entries[offset : offset + limit]]
     return JsonResponse({"files": rows, "count": len(entries)})
 
 
-@router.get("/outputs/{path:path}")
+@router.get("/outputs/{path:path}", response_class=Response, responses=FILE)
 def get_output(run_id: str, path: str, request: Request, here: Here) -> Response:
     """One of these files, or a part of it. Always sent as an attachment, never as a page."""
     run = here.find(run_id)
     return file_answer(opened(run_tree(here.home.run(run.id).path), path), path, request.headers.get("range"))
 
 
-@router.get("/media/{replica}/{attempt}/{path:path}")
+@router.get("/media/{replica}/{attempt}/{path:path}", response_class=Response, responses=FILE)
 def get_media(  # noqa: PLR0913 - the parts of a path
     run_id: str, replica: str, attempt: int, path: str, *, request: Request, here: Here
 ) -> Response:
@@ -68,7 +72,7 @@ def get_media(  # noqa: PLR0913 - the parts of a path
     return file_answer(found, path, request.headers.get("range"))
 
 
-@router.get("/logs/{replica}")
+@router.get("/logs/{replica}", response_class=Response, responses=FILE)
 def get_log(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     replica: str,
@@ -98,7 +102,12 @@ def attempt_folder(here: Context, run_id: str, replica: str, attempt: int) -> Pa
 # Uploads ------------------------------------------------------------------------------------------------------------
 
 
-@router.put("/files/{path:path}", openapi_extra=openapi.binary("application/octet-stream"))
+@router.put(
+    "/files/{path:path}",
+    response_model=UploadedFile,
+    openapi_extra=BINARY_BODY,
+    responses=refusals(409, 507),
+)
 async def put_file(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     path: str,

@@ -18,6 +18,7 @@ from phalanx.logs.search import search
 from phalanx.logs.windows import MergedLogReader, Window
 from phalanx.server.context import Context, Here
 from phalanx.server.http.responses import EncodedJsonResponse, JsonResponse, RequestError, encoded
+from phalanx.server.schemas.logs import FirstErrorRow, LogList, LogMatches, LogWindow
 from phalanx.store import Run
 
 MOST_LINES = 5_000
@@ -41,7 +42,7 @@ class LogSelection(NamedTuple):
     left_out: int
 
 
-@router.get("/logs")
+@router.get("/logs", response_model=LogList)
 def list_logs(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonResponse:
     """The replicas with a log in an attempt, and the log sizes."""
     run = here.find(run_id)
@@ -52,7 +53,7 @@ def list_logs(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonRes
     return JsonResponse({"attempt": number, "attempts": max(1, run.attempt), "logs": logs})
 
 
-@router.get("/lines")
+@router.get("/lines", response_model=LogWindow)
 def show_lines(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     here: Here,
@@ -128,7 +129,7 @@ def _unfinished(merged: MergedLogReader, offsets: Sequence[int]) -> list[dict[st
     return [{"replica": log.source.name, "rank": log.source.rank, "text": text} for log, text in texts if text]
 
 
-@router.get("/lines/search")
+@router.get("/lines/search", response_model=LogMatches)
 def search_lines(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     here: Here,
@@ -153,7 +154,7 @@ def search_lines(  # noqa: PLR0913 - each is a parameter of the query
     return JsonResponse({"found": rows, "next": following, "searched_bytes": found.size, "left_out": chosen.left_out})
 
 
-@router.get("/first-error")
+@router.get("/first-error", response_model=FirstErrorRow)
 def show_first_error(run_id: str, here: Here, attempt: AttemptNumber = None) -> JsonResponse:
     """Who failed first and why, the others that failed, and the first error of its log: as `phalanx logs --errors`
     tells. When no replica failed, the first error that stands in any log."""

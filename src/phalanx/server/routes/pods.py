@@ -24,14 +24,16 @@ from phalanx.artifacts.trees import CHUNK, FILE, FOLDER, ROOTS, Tree
 from phalanx.backends.contract import LOCAL_BACKENDS
 from phalanx.frames import is_file
 from phalanx.server.context import Context, Here
-from phalanx.server.http import openapi
 from phalanx.server.http.bodies import MAX_FILE, MAX_PIECE, bounded, disk_refusal, stream_into
 from phalanx.server.http.chunks import append, assemble
+from phalanx.server.http.documented_content import BINARY_BODY, content
+from phalanx.server.http.error_statuses import refusals
 from phalanx.server.http.file_responses import SAFE
 from phalanx.server.http.paths import new_inside, steps_of
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.run_writers import is_ours
+from phalanx.server.schemas.files import UploadedFile
 from phalanx.store import Run
 from phalanx.store.statuses import DONE, Status
 from phalanx.stored_plan import PlanDamaged, read_plan
@@ -54,8 +56,13 @@ class PodUpload(NamedTuple):
     most: int = MAX_FILE  # bytes
 
 
-@router.put("/files/{path:path}", openapi_extra=openapi.binary("application/octet-stream"))
-async def put_file(  # noqa: PLR0913 - each is a parameter of the query
+@router.put(
+    "/files/{path:path}",
+    response_model=UploadedFile,
+    openapi_extra=BINARY_BODY,
+    responses=refusals(409, 507),
+)
+async def put_pod_file(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     attempt: Attempt,
     path: str,
@@ -84,7 +91,7 @@ async def put_file(  # noqa: PLR0913 - each is a parameter of the query
     return await run_in_threadpool(_put, here, run_id, attempt, target, offset=offset, piece=piece, size=size)
 
 
-@router.get("/code", response_class=Response)
+@router.get("/code", response_class=Response, responses={**content("application/gzip"), **refusals(409)})
 def get_code(run_id: str, attempt: Attempt, here: Here) -> Response:
     """The run's submitted code as a tar.gz: every request returns the same bytes."""
     folder = here.home.run(_present(here, run_id, attempt).id).path / run_paths.CODE
@@ -112,7 +119,7 @@ def _present(here: Context, run_id: str, attempt: int) -> Run:
     return run
 
 
-def _put(  # noqa: PLR0913 - see `put_file`
+def _put(  # noqa: PLR0913 - see `put_pod_file`
     here: Context, run_id: str, attempt: int, target: PodUpload, *, offset: int, piece: bytes, size: int | None
 ) -> JsonResponse:
     """Holds the run's writer, so that concurrent uploads do not mix and no attempt ends meanwhile."""

@@ -14,9 +14,11 @@ from phalanx.artifacts.outputs import HERE
 from phalanx.artifacts.previews import HEAD, Preview, Table, preview, read_table
 from phalanx.artifacts.trees import run_tree
 from phalanx.server.context import Context, Here
+from phalanx.server.http.documented_content import FILE
 from phalanx.server.http.file_responses import file_answer
 from phalanx.server.http.paths import opened
 from phalanx.server.http.responses import JsonResponse
+from phalanx.server.schemas.files import FilePreview
 
 MOST_ROWS = 200
 APART = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -46,7 +48,7 @@ KINDS = {"text": "text", "JSON": "json", "table": "table", "NumPy array": "array
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["files"])
 
 
-@router.get("/preview/{path:path}")
+@router.get("/preview/{path:path}", response_model=FilePreview)
 def show_preview(run_id: str, path: str, here: Here) -> JsonResponse:
     """The type of a file and its beginning, as lines or as a table; `view` is the path at which a browser can show
     it."""
@@ -101,7 +103,7 @@ def media_of(head: bytes, name: str) -> str | None:
     return SVG if ending == "svg" and b"<svg" in head.lower() else None
 
 
-@router.get("/view/{path:path}")
+@router.get("/view/{path:path}", response_class=Response, responses=FILE)
 async def show_file(
     run_id: str,
     path: str,

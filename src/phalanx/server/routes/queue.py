@@ -18,14 +18,15 @@ from phalanx.insight.wait_reasons import waits_for
 from phalanx.locks import take
 from phalanx.server.auth.identities import Role
 from phalanx.server.context import Caller, Context, Here
+from phalanx.server.http.pagination import Limit, Offset
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse
+from phalanx.server.schemas.queue import Machine, QueuePage
 from phalanx.store import Run
 from phalanx.store.rows import run_row
 from phalanx.stored_plan import PlanDamaged, read_plan
 
 QUEUED = ("created", "resuming", "warning")
-MOST_SHOWN = 1000
 PLANS_S = 3600.0  # plans do not change
 MACHINE_S = 60.0
 ACTIVE_S = 0.5
@@ -33,26 +34,29 @@ ACTIVE_S = 0.5
 router = APIRouter(prefix="/api/v1", tags=["queue"])
 
 
-@router.get("/queue")
-def show_queue(request: Request, here: Here, caller: Caller) -> JsonResponse:
-    """The active runs in start order; for waiting ones the position in their queue, what they wait for and what they
-    request. `count` is the total."""
+@router.get("/queue", response_model=QueuePage)
+def show_queue(
+    request: Request, here: Here, caller: Caller, *, limit: Limit = 1000, offset: Offset = 0
+) -> JsonResponse:
+    """A page of the active runs in start order; for waiting ones the position in their queue, what they wait for and
+    what they request."""
     active = _active(request, here)
     room = _machine(request)[0]
     used = _used(active, request, here)
     places = _places(active)
     visible = caller.projects(Role.VIEWER)
     shown = [run for run in active if visible is None or run.project in visible]
-    reasons = waits_for(here.store, shown[:MOST_SHOWN])
+    page = shown[offset : offset + limit]
+    reasons = waits_for(here.store, page)
     rows = []
-    for run in shown[:MOST_SHOWN]:
+    for run in page:
         place, asked = places.get(run.id), _requested(run, request, here)
         why = reasons.get(run.id) or (_why(run, place, asked, used, room) if place is not None else None)
         rows.append({**run_row(run), "place": place, "waits_for": why, "asked": _share_row(asked)})
     return JsonResponse({"runs": rows, "count": len(shown), "schedules": somebody_schedules(here.home)})
 
 
-@router.get("/machine")
+@router.get("/machine", response_model=Machine)
 def show_machine(request: Request, here: Here, caller: Caller) -> JsonResponse:
     """The capacity of the server's machine, and what is free according to the runs' requests."""
     room, gpus = _machine(request)

@@ -1,9 +1,11 @@
-"""/api/v1/reports: Markdown with charts and tables of runs, which the page draws."""
+"""/api/v1/reports: Markdown with charts and tables of runs, which the page draws. /api/v1/layout: the charts that are
+pinned in a project."""
 
 from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -15,16 +17,27 @@ from phalanx.server.http.error_statuses import refusals
 from phalanx.server.http.pagination import Limit, Offset
 from phalanx.server.http.request_models import json_body
 from phalanx.server.http.responses import JsonResponse, RequestError
-from phalanx.server.schemas.reports import DeletedReport, NewReport, Report, ReportChange, ReportPage, ReportRow
+from phalanx.server.schemas.reports import (
+    DeletedReport,
+    Layout,
+    LayoutChange,
+    NewReport,
+    Report,
+    ReportChange,
+    ReportPage,
+    ReportRow,
+)
 from phalanx.server.shared_documents import MISSING, SharedDocument
 from phalanx.submission.checks import check_project
 
 MOST_REPORTS = 10_000
 
-router = APIRouter(prefix="/api/v1/reports", tags=["reports"])
+Project = Annotated[str, Query(min_length=1, max_length=500)]
+
+router = APIRouter(prefix="/api/v1", tags=["reports"])
 
 
-@router.get("", response_model=ReportPage)
+@router.get("/reports", response_model=ReportPage)
 def list_reports(
     here: Here,
     caller: Caller,
@@ -42,7 +55,7 @@ def list_reports(
     return JsonResponse({"count": len(found), "reports": found[offset : offset + limit]})
 
 
-@router.post("", status_code=201, response_model=Report, responses=refusals(409, 507))
+@router.post("/reports", status_code=201, response_model=Report, responses=refusals(409, 507))
 def create_report(body: Annotated[NewReport, json_body(NewReport)], here: Here, caller: Caller) -> JsonResponse:
     """Create a report in a project."""
     check_project(body.project)
@@ -56,13 +69,13 @@ def create_report(body: Annotated[NewReport, json_body(NewReport)], here: Here, 
     return _answer(name, report, 201)
 
 
-@router.get("/{report_id}", response_model=Report)
+@router.get("/reports/{report_id}", response_model=Report)
 def show_report(report_id: str, here: Here, caller: Caller) -> JsonResponse:
     """A report with its text. The ETag is the version."""
     return _answer(report_id, _find(here, caller, report_id))
 
 
-@router.put("/{report_id}", response_model=Report, responses=refusals(412, 428, 507))
+@router.put("/reports/{report_id}", response_model=Report, responses=refusals(412, 428, 507))
 def change_report(
     report_id: str,
     body: Annotated[ReportChange, json_body(ReportChange)],
@@ -78,7 +91,7 @@ def change_report(
         return _answer(report_id, here.reports.write(report_id, changed, version_of(request)))
 
 
-@router.delete("/{report_id}", response_model=DeletedReport, responses=refusals(412, 428, 507))
+@router.delete("/reports/{report_id}", response_model=DeletedReport, responses=refusals(412, 428, 507))
 def delete_report(report_id: str, request: Request, here: Here, caller: Caller) -> JsonResponse:
     """Delete a report. If-Match must be the ETag of its version."""
     report = _find(here, caller, report_id)
@@ -86,6 +99,32 @@ def delete_report(report_id: str, request: Request, here: Here, caller: Caller) 
     with changing():
         here.reports.remove(report_id, version_of(request))
     return JsonResponse({"deleted": report_id})
+
+
+@router.get("/layout", response_model=Layout)
+def show_layout(project: Project, here: Here, caller: Caller) -> JsonResponse:
+    """The charts that are pinned in a project, in their order. The ETag is the version."""
+    require_role(caller, project, Role.VIEWER)
+    found = here.layouts.read(_layout_name(project))
+    charts = [] if found is None else found.value.get("charts", [])
+    return tagged({"project": project, "charts": charts}, MISSING if found is None else found.tag)
+
+
+@router.put("/layout", response_model=Layout, responses=refusals(412, 428, 507))
+def change_layout(
+    project: Project,
+    body: Annotated[LayoutChange, json_body(LayoutChange)],
+    request: Request,
+    here: Here,
+    caller: Caller,
+) -> JsonResponse:
+    """Replace the pinned charts. If-Match must be the ETag of the version that was changed."""
+    require_role(caller, project, Role.EDITOR)
+    charts = [chart.model_dump() for chart in body.charts]
+    with changing():
+        kept = {"version": 1, "project": project, "charts": charts, "updated_by": caller.name}
+        made = here.layouts.write(_layout_name(project), kept, version_of(request))
+    return tagged({"project": project, "charts": charts}, made.tag)
 
 
 def _find(here: Context, caller: Identity, name: str) -> SharedDocument:
@@ -116,3 +155,8 @@ def _answer(name: str, report: SharedDocument, status: int = 200) -> JsonRespons
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _layout_name(project: str) -> str:
+    """A file name: a project may be called anything."""
+    return sha256(project.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -8,18 +8,19 @@ from fastapi import APIRouter, Query
 
 from phalanx.home.tracked_events import read_events
 from phalanx.server.context import Here
+from phalanx.server.http.pagination import Limit, Offset
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.rows import summary_rows
+from phalanx.server.schemas.series import EventPage, MetricList, MetricSeries
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.store.series.run_series import RunSeries
 
 MOST_BUCKETS = 20_000
-MOST_EVENTS = 10_000
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["series"])
 
 
-@router.get("/metrics")
+@router.get("/metrics", response_model=MetricList)
 def list_metrics(
     run_id: str, here: Here, *, brief: Annotated[bool, Query(description="only the owner of each summary")] = False
 ) -> JsonResponse:
@@ -36,7 +37,7 @@ def list_metrics(
         return JsonResponse({"metrics": rows})
 
 
-@router.get("/metrics/series")
+@router.get("/metrics/series", response_model=MetricSeries)
 def show_series(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     here: Here,
@@ -78,7 +79,7 @@ def _points(series: RunSeries, name: str, replica: str | None, first: int | None
     return rows
 
 
-@router.get("/events")
+@router.get("/events", response_model=EventPage)
 def list_events(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     here: Here,
@@ -86,8 +87,8 @@ def list_events(  # noqa: PLR0913 - each is a parameter of the query
     kind: Annotated[str | None, Query(max_length=200, description="for example `text` or `table,image,alert`")] = None,
     name: Annotated[str | None, Query(max_length=600)] = None,
     replica: Annotated[str | None, Query(max_length=100)] = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_EVENTS)] = 1000,
-    offset: Annotated[int, Query(ge=0)] = 0,
+    limit: Limit = 1000,
+    offset: Offset = 0,
 ) -> JsonResponse:
     """Tracked data other than metrics, in the order of writing; `count` is the total."""
     run = here.find(run_id)

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 
 from phalanx.errors import CallError, SystemFault
 from phalanx.server.auth.identities import ALL, Identity
 from phalanx.server.auth.rate_limits import address_of
 from phalanx.server.auth.sessions import LIFE_S, TOKEN, USER
 from phalanx.server.context import Caller, Here
-from phalanx.server.http import openapi
-from phalanx.server.http.bodies import bounded, json_object
+from phalanx.server.http.error_statuses import refusals
+from phalanx.server.http.pagination import Limit, Offset
+from phalanx.server.http.request_models import json_body
 from phalanx.server.http.responses import JsonResponse, RequestError
+from phalanx.server.schemas.session import AuditPage, Done, Session, SignIn
 
 LARGEST_BODY = 16 << 10
 
 router = APIRouter(prefix="/api/v1", tags=["session"])
 
 
-@router.post(
-    "/session",
-    openapi_extra=openapi.body({"token": openapi.TEXT, "user": openapi.TEXT, "password": openapi.TEXT}),
-)
-async def sign_in(request: Request, here: Here) -> JsonResponse:
+@router.post("/session", response_model=Session, responses=refusals(401))
+async def sign_in(
+    request: Request, body: Annotated[SignIn, json_body(SignIn, LARGEST_BODY)], here: Here
+) -> JsonResponse:
     """Sign in with `token`, or with `user` and `password`. The response sets the session cookie of the page."""
-    wanted = json_object(await bounded(request, LARGEST_BODY))
-    given = {name: wanted.get(name) for name in ("token", "user", "password")}
-    if not all(value is None or isinstance(value, str) for value in given.values()):
-        raise RequestError(400, "`token`, `user` and `password` must be strings")
-    token, name, password = (value or "" for value in given.values())
+    token, name, password = (value or "" for value in (body.token, body.user, body.password))
     # For the audit log. The name of an unknown user may be a password that was typed into the wrong field.
     about = request.scope["state"]["about"] = {"kind": TOKEN if token else USER}
     try:
@@ -60,13 +57,13 @@ async def sign_in(request: Request, here: Here) -> JsonResponse:
     return answer
 
 
-@router.get("/session")
+@router.get("/session", response_model=Session)
 def whoami(caller: Caller) -> JsonResponse:
     """The caller's name and permissions."""
     return JsonResponse(_row(caller))
 
 
-@router.delete("/session")
+@router.delete("/session", response_model=Done, responses=refusals(401))
 def sign_out(request: Request, here: Here) -> JsonResponse:
     """Sign out: the session ends, and the browser deletes its cookie."""
     here.sessions.end(request.cookies.get(here.sessions.cookie, ""))
@@ -75,10 +72,10 @@ def sign_out(request: Request, here: Here) -> JsonResponse:
     return answer
 
 
-@router.get("/audit")
-def show_audit(here: Here, limit: Annotated[int, Query(ge=1, le=10_000)] = 100) -> JsonResponse:
-    """The audit log: changes and rejected authentication attempts, newest first."""
-    return JsonResponse({"entries": here.audit.last(limit)})
+@router.get("/audit", response_model=AuditPage)
+def show_audit(here: Here, limit: Limit = 100, offset: Offset = 0) -> JsonResponse:
+    """A page of the audit log: changes and rejected authentication attempts, newest first."""
+    return JsonResponse({"count": here.audit.count(), "entries": here.audit.last(limit, offset)})
 
 
 def _row(identity: Identity) -> dict[str, object]:

@@ -22,9 +22,11 @@ from phalanx.backends.code_archive import MAX_BYTES, Unpacked, unpack
 from phalanx.home.home import Home
 from phalanx.server.auth.rate_limits import Traffic
 from phalanx.server.context import Caller, Here
-from phalanx.server.http import openapi
 from phalanx.server.http.bodies import disk_refusal, stream_into
+from phalanx.server.http.documented_content import BINARY_BODY
+from phalanx.server.http.error_statuses import refusals
 from phalanx.server.http.responses import JsonResponse, RequestError
+from phalanx.server.schemas.files import UploadedSnapshot
 
 KEPT_S = 86_400.0
 DRAFTS_KEPT_S = 3600.0
@@ -34,7 +36,13 @@ _ID = re.compile(r"[0-9a-f]{32}\Z", re.ASCII)
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 
 
-@router.post("/snapshots", status_code=201, openapi_extra=openapi.binary("application/octet-stream"))
+@router.post(
+    "/snapshots",
+    status_code=201,
+    response_model=UploadedSnapshot,
+    openapi_extra=BINARY_BODY,
+    responses=refusals(507),
+)
 async def take_snapshot(request: Request, here: Here, caller: Caller) -> JsonResponse:
     """Upload the code of a run that is submitted next, as a tar.gz of files and folders. Returns the id that `POST
     /runs/submit` takes as `code`, the number of files, and their total size."""

@@ -14,9 +14,12 @@ from phalanx.errors import CallError, SpecErrors
 from phalanx.placeholders import Value, fill
 from phalanx.plan.document import MANY, shown
 from phalanx.server.context import Context, Here
+from phalanx.server.http.documented_content import content
 from phalanx.server.http.file_responses import SAFE
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.run_environment import without_secrets
+from phalanx.server.schemas.base import Json
+from phalanx.server.schemas.replicas import ReplicaInputs
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.stored_plan import PlanDamaged, PlannedReplica, StoredPlan, decode_plan
 from phalanx.submission.clone import spec_of
@@ -26,7 +29,7 @@ LARGEST = 64 << 20  # bytes of one of our files that is read whole
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 
 
-@router.get("/spec", response_class=Response)
+@router.get("/spec", response_class=Response, responses=content("text/yaml", type="object"))
 def show_spec(run_id: str, here: Here) -> Response:
     """The file of the run, in its modern form. Values that look secret are hidden."""
     run = here.find(run_id)
@@ -37,19 +40,19 @@ def show_spec(run_id: str, here: Here) -> Response:
     return text_answer(to_yaml(without_secrets(document)), "text/yaml; charset=utf-8")
 
 
-@router.get("/plan")
+@router.get("/plan", response_model=dict[str, Json])
 def show_plan(run_id: str, here: Here) -> JsonResponse:
     """The planned replicas, ranks, resources and environments. Values that look secret are hidden."""
     return JsonResponse(without_secrets(plan_of(here, run_id)))
 
 
-@router.get("/records")
+@router.get("/records", response_model=dict[str, Json])
 def show_records(run_id: str, here: Here) -> JsonResponse:
     """What is needed to reproduce the run: packages, Python, machine, git and environment."""
     return JsonResponse(without_secrets(records_of(here, run_id)))
 
 
-@router.get("/code-diff", response_class=Response)
+@router.get("/code-diff", response_class=Response, responses=content("text/plain", type="string"))
 def show_code_diff(run_id: str, here: Here) -> Response:
     """The uncommitted changes of its code, as a git diff; empty when there were none."""
     git = records_of(here, run_id).get("git")
@@ -57,7 +60,7 @@ def show_code_diff(run_id: str, here: Here) -> Response:
     return text_answer(str(diff or ""), "text/plain; charset=utf-8")
 
 
-@router.get("/environment/{replica}")
+@router.get("/environment/{replica}", response_model=ReplicaInputs)
 def show_environment(run_id: str, replica: str, here: Here) -> JsonResponse:
     """The command and the variables of one replica. Values that are known only on the machine are in angle brackets;
     values that look secret are hidden."""

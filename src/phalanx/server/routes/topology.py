@@ -16,6 +16,7 @@ from phalanx.insight.stragglers import ReplicaProgress, progress_of, progress_ro
 from phalanx.scheduler.active_runs import hosts_of
 from phalanx.server.context import Context, Here
 from phalanx.server.http.responses import JsonResponse
+from phalanx.server.schemas.replicas import RunTopology
 from phalanx.store import ReplicaRecord, Run
 from phalanx.store.rows import replica_row
 from phalanx.store.series.replica_steps import ReplicaSteps
@@ -29,7 +30,7 @@ SHOWN = (
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 
 
-@router.get("/topology")
+@router.get("/topology", response_model=RunTopology)
 def show_topology(
     run_id: str, request: Request, here: Here, attempt: Annotated[int | None, Query(ge=1, le=10**9)] = None
 ) -> JsonResponse:

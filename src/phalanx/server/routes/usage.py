@@ -18,6 +18,7 @@ from phalanx.server.context import Here
 from phalanx.server.http.paths import REPLICA_NAME
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError
+from phalanx.server.schemas.replicas import ResourceUse, UseOverTime
 from phalanx.store import Run
 from phalanx.stored_plan import NO_AMOUNT
 from phalanx.submission.advised_spec import advice_for, advice_row, advised_document
@@ -28,7 +29,7 @@ OVER_S = 600.0
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["runs"])
 
 
-@router.get("/use")
+@router.get("/use", response_model=ResourceUse)
 def show_use(run_id: str, request: Request, here: Here) -> JsonResponse:
     """Requested and used resources by replica type, the advised amounts, and findings as sentences."""
     run = here.find(run_id)
@@ -37,7 +38,7 @@ def show_use(run_id: str, request: Request, here: Here) -> JsonResponse:
     return JsonResponse(uses.get(key, OVER_S if run.is_done else LIVE_S, lambda: use_data(here.home, run)))
 
 
-@router.get("/use/{replica}")
+@router.get("/use/{replica}", response_model=UseOverTime)
 def show_use_over_time(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     replica: str,
