@@ -188,7 +188,7 @@ def test_a_user_makes_a_token_for_the_command_line(team: Site, browser: httpx.Cl
     assert who["roles"] == {"vision": "editor"}, "a token never exceeds its user"
     assert [one["name"] for one in browser.get("/api/v1/session/tokens").json()["tokens"]] == [made["name"]]
     assert "token" not in browser.get("/api/v1/session/tokens").json()["tokens"][0]
-    assert team.ask("POST", "/api/v1/session/tokens", token, json={}).status_code == 403, "a token makes no tokens"
+    assert team.ask("POST", "/api/v1/session/tokens", token, json={}).status_code == 409, "a token makes no tokens"
     assert browser.post("/api/v1/session/tokens", json={}).status_code == 403, "not from another site"
     assert browser.post("/api/v1/session/tokens", json={"days": 365}, headers=headers).status_code == 400
     assert browser.delete("/api/v1/session/tokens/tester", headers=headers).status_code == 404

@@ -35,7 +35,7 @@ def create_own(
     creates no other tokens."""
     if caller.kind not in SIGNED_IN_KINDS or here.accounts.find(caller.name) is None:
         hint = "sign in as a user; an administrator can use `phalanx token create`"
-        raise RequestError(403, "a session or request with a token cannot create another token", hint)
+        raise RequestError(409, "a session or request with a token cannot create another token", hint)
     if len(_own(here, caller)) >= MOST_TOKENS:
         raise RequestError(409, f"you have {MOST_TOKENS} tokens", "delete one that you no longer use")
     name = f"{caller.name[:80]}-{secrets.token_hex(4)}"
