@@ -17,6 +17,7 @@ from phalanx.server.auth.credentials import claim_of
 from phalanx.server.auth.proxy_header import ProxyHeaderMiddleware
 from phalanx.server.auth.rate_limits import RateLimits, Traffic
 from phalanx.server.auth.sign_on import SignOnSettings
+from phalanx.server.boards import Boards
 from phalanx.server.context import Context
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError, refusal_answer
@@ -35,6 +36,7 @@ from phalanx.server.routes import (
     live,
     logs,
     model_files,
+    model_versions,
     models,
     own_tokens,
     pods,
@@ -48,6 +50,7 @@ from phalanx.server.routes import (
     snapshots,
     specs,
     submissions,
+    tensorboard,
     topology,
     usage,
 )
@@ -59,7 +62,8 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, marks, tables, views, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, reports, previews, files, pods, logs, model_files, models, mlflow),
+    *(runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs),
+    *(model_files, model_versions, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 
@@ -96,6 +100,7 @@ def make_app(  # noqa: PLR0913 - the parts of a server
     app.state.page = static_page.StaticPage()
     app.state.live = broker.EventBroker(context)
     app.state.steps = ReplicaSteps()
+    app.state.boards = Boards()
     app.state.views = SavedViews(context.home.path)
     for name in ("uses", "columns", "queue", "machine", "groups"):
         setattr(app.state, name, CachedResponse[Any]())

@@ -118,6 +118,7 @@ def serve(  # noqa: PLR0913 - the parts of a server
                 notify_systemd("READY=1")
                 asyncio.run(_answer(server, listening))
         finally:
+            app.state.boards.close()
             scheduling.stop()
             context.close()
 
