@@ -142,7 +142,7 @@ def _unfinished(merged: MergedLogReader, offsets: Sequence[int]) -> list[dict[st
     return [{"replica": log.source.name, "rank": log.source.rank, "text": text} for log, text in texts if text]
 
 
-@router.get("/lines/download", response_class=StreamingResponse, responses=content("text/plain"))
+@router.get("/lines/download", response_class=StreamingResponse, responses=content("text/plain", type="string"))
 def download_lines(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     here: Here,

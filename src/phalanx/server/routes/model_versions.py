@@ -18,7 +18,8 @@ from phalanx.registry.registry import Registry
 from phalanx.server.auth.identities import Identity, Role
 from phalanx.server.auth.model_visibility import ModelVisibility
 from phalanx.server.context import Caller, Context, Here, require_role
-from phalanx.server.http.documented_content import FILE as DOWNLOAD
+from phalanx.server.http.documented_content import FILE as FILE_CONTENT
+from phalanx.server.http.documented_content import content
 from phalanx.server.http.error_statuses import refusals
 from phalanx.server.http.file_responses import SAFE, file_answer
 from phalanx.server.http.request_models import json_body
@@ -32,6 +33,8 @@ BLOCK = 512  # of a tar archive
 
 Name = Annotated[str, PathPart(max_length=200)]
 Number = Annotated[int, PathPart(ge=1, le=10**9)]
+
+DOWNLOAD = {**FILE_CONTENT, 200: content("*/*", description="The file, or all files as a tar.")[200]}
 
 router = APIRouter(prefix="/api/v1/models/{name}", tags=["models"], responses=refusals(404, 409))
 

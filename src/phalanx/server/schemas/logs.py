@@ -55,7 +55,7 @@ class LogWindow(ResponseModel):
 
 
 class MatchingLine(LogLineRow):
-    span: Annotated[tuple[int, int], Field(description="where in `text` the match starts and ends, in characters")]
+    span: Annotated[list[int], Field(description="where the match begins and ends in the text")]
 
 
 class LogMatches(ResponseModel):
