@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from measuring import PHALANX, report
+from phalanx.agent.processes import reap_children
 
 CONCURRENCY = 16
 ROUNDS = 4  # both sides in turn, so that noise meets them alike
@@ -45,18 +46,9 @@ def cost_of(command: list[str], folder: Path) -> Cost:
     )
     wall_s = time.perf_counter() - began
     deadline = time.monotonic() + END_S
-    while _has_children() and time.monotonic() < deadline:
+    while reap_children() and time.monotonic() < deadline:
         time.sleep(0.05)
     return Cost(wall_s, _children_s() - before)
-
-
-def _has_children() -> bool:
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return False
-    return True
 
 
 def _children_s() -> float:

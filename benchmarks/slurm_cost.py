@@ -70,8 +70,9 @@ def queue(folder: Path, count: int) -> Home:
 def submit_all(home: Home) -> None:
     with Store.open(home.path, None) as store:
         runner = SchedulerRunner(home, store)
+        left = home.run_ids()
         try:
-            while not all_submitted(home):
+            while left := [run_id for run_id in left if not is_submitted(home, run_id)]:
                 runner.run_pass()
                 time.sleep(runner.pause_s)
         finally:
@@ -79,10 +80,10 @@ def submit_all(home: Home) -> None:
             runner.lease.release()
 
 
-def all_submitted(home: Home) -> bool:
-    """Whether the handle of every run is on disk."""
-    records = [read_json(home.run(run_id).path / run_paths.handle_file(1)) for run_id in home.run_ids()]
-    return all(record is not None and record["handle"] for record in records)
+def is_submitted(home: Home, run_id: str) -> bool:
+    """Whether the handle of a run is on disk."""
+    record = read_json(home.run(run_id).path / run_paths.handle_file(1))
+    return record is not None and bool(record["handle"])
 
 
 def sbatch(script: str) -> None:

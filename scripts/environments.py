@@ -122,6 +122,7 @@ ENVIRONMENTS = {
         HERE,
         ("mlflow==3.17.2", "scikit-learn", "polars", "pytest", "pytest-asyncio", "pytest-timeout", "setuptools<81"),
     ),
+    "tensorboard": Environment(HERE, ("tensorboard==2.21.0", "setuptools<81")),
     "schemathesis": Environment(HERE, ("schemathesis>=4.30",)),
 }
 

@@ -16,7 +16,15 @@ from pathlib import Path
 import pytest
 
 # Suites on real clusters, browsers and frameworks: their first test also waits for the cluster to come up.
-PATIENT = {"frameworks": 900, "frameworks_tracking": 900, "install": 900, "kubernetes": 900, "slurm": 900, "web": 600}
+PATIENT = {
+    "api": 3600,
+    "frameworks": 900,
+    "frameworks_tracking": 900,
+    "install": 900,
+    "kubernetes": 900,
+    "slurm": 900,
+    "web": 600,
+}
 HERE = Path(__file__).parent
 PROC = Path("/proc")
 

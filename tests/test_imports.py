@@ -49,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "sites": {"plan", "spec", "errors", "naming"},
     "tune": set(),
     "store": {*FILES_OF_RUNS, "spool", "stored_plan", "errors", "extras", "naming"},
-    "logs": {*FILES_OF_RUNS, "ends", "spool", "stored_plan", "errors", "naming"},
+    "logs": {*FILES_OF_RUNS, "ends", "spool", "stored_plan", "errors", "extras", "naming"},
     "formats": {*FILES_OF_RUNS, "naming", "spool", "errors"},
     "home": {*FILES_OF_RUNS, "agent", "tracking", "store", "naming", "spool", "ends", "stored_plan", "errors"},
     "backends": {
@@ -71,6 +71,7 @@ ALLOWED: dict[str, set[str]] = {
         *("formats", "registry", "artifacts", "insight", "home", "store"),
         *("tracking", "spool", "stored_plan", "ends", "naming", "path_patterns", "working_files", "errors", "extras"),
     },
+    "boards": {*FILES_OF_RUNS, *("formats", "store", "insight", "agent", "path_patterns", "errors")},
     "exchange": {
         *FILES_OF_RUNS,
         *("ingest", "formats", "home", "store", "tracking", "spool", "stored_plan", "strict_json", "errors", "extras"),

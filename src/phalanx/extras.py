@@ -43,6 +43,7 @@ _TABLE = (
     Extra("gcs", "gcsfs", "outputs on gs://"),
     Extra("azure", "adlfs", "outputs on az:// and abfs://"),
     Extra("search", "optuna", "the searches `bo`, `tpe` and `cmaes` of a group"),
+    Extra("regex", "google-re2", "regular expressions in `logs --grep` and in the log search of a server"),
     Extra("oidc", "joserfc", "`phalanx serve --sign-on` with OpenID Connect"),
     Extra("pandas", "pandas", "`.pandas()` and `.numpy()` of `phalanx.open()`"),
 )

@@ -62,7 +62,13 @@ def test_replicas_are_chosen_by_name_role_and_rank(place: Place) -> None:
     assert said("--role", "worker") == ["rank 1", "rank 2"]
     assert said("--rank", "0", "--rank", "2") == ["rank 0", "rank 2"]
     assert said("--role", "worker", "--rank", "2") == ["rank 2"]
+    assert said("--replica", "worker", "--replica", "0") == ["rank 0", "rank 1", "rank 2"]
+    assert said("--replica", "0-1") == ["rank 0", "rank 1"]
     assert place.call("logs", run_id, "--rank", "1").out == "rank 1\n"  # alone, it needs no name
+    assert said("--grep", "RANK [12]$") == ["rank 1", "rank 2"]
+    assert said("--grep", "rank", "--replica", "worker-1", "--tail", "1") == ["rank 2"]
+    wrong = place.quick("logs", run_id, "--grep", "(")
+    assert (wrong.code, wrong.err) == (2, "error: `(` is not a regular expression: missing ): (\n")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,14 @@ COMMANDS = [
 @pytest.fixture(name="hostile")
 def hostile_home(place: Place) -> Place:
     for run_id in ("aaa1", "aaa2"):
-        about = {"name": EVIL, "project": EVIL, "user": EVIL, "group": EVIL, "tags": (EVIL,), "reason": EVIL}
+        about: dict[str, Any] = {
+            "name": EVIL,
+            "project": EVIL,
+            "user": EVIL,
+            "group": EVIL,
+            "tags": (EVIL,),
+            "reason": EVIL,
+        }
         params = {EVIL: EVIL, f"{EVIL}{run_id}": run_id}
         folder = remember_tracked(place, run_id, {"master-0": {EVIL: POINTS}}, **about, params=params)
         (folder / "replicas/master-0/attempt-1/log").write_text(f"{EVIL}\n")

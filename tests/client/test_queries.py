@@ -116,9 +116,9 @@ def test_series_are_those_of_the_home(client: Client, home: HomeReader, run: Run
     assert there.series("nothing") == []
     with pytest.raises(KeyError, match="no metric 'nothing'"):
         client.series(run, "nothing")
-    for read in (client.series, client.buckets, client.over_ranks):
+    for method in ("series", "buckets", "over_ranks"):
         with pytest.raises(KeyError, match="no metric 'los': did you mean `loss`"):
-            read(run, "los")
+            getattr(client, method)(run, "los")
     with pytest.raises(NotFound, match="did you mean `loss`"):
         client._wire.get(f"/api/v1/runs/{run.id}/metrics/series", name="los")
 

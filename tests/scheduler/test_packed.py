@@ -302,3 +302,18 @@ def test_a_trial_of_several_replicas_runs_on_one_node(packing: Packing) -> None:
     logs = [packing.works.log(packing.trial_id(0), name) for name in ("master-0", "worker-0")]
     assert logs == ["0 of 2\n", "1 of 2\n"]
     assert packing.facts(packing.trial(0))["machine"] != packing.facts(packing.trial(1))["machine"]
+
+
+def test_repeats_of_a_trial_are_packed_with_their_seeds(packing: Packing) -> None:
+    logged = f"{sys.executable} -c 'from phalanx import tracking; tracking.log(loss={{{{ x }}}} + {{{{ seed }}}})'"
+    metric = {"name": "loss", "optimization": "minimize"}
+    tuning = {"matrix": {"x": {"values": [5, 1]}}, "concurrency": 3, "repeat": 3, "metric": metric}
+    packing.begin(logged, tuning, nodes=2)
+    packing.start_job()
+    packing.end_job()
+    assert packing.settle().status == "succeeded"
+    ends = {record["trial"]: record["value"] for record in packing.records("reported")}
+    assert ends == {0: 6.0, 1: 2.0}
+    runs = [trial_id(packing.group, 1, repeat) for repeat in range(3)]
+    assert [packing.works.store.find(run).params["seed"] for run in runs] == [0, 1, 2]
+    assert {packing.works.store.find(run).status for run in runs} == {"succeeded"}

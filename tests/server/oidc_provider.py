@@ -76,21 +76,17 @@ class FakeProvider:
             handler.send_header("Location", self.authorise(query))
             handler.end_headers()
             return
-        status, found = (
-            200,
-            {
-                "/.well-known/openid-configuration": self.described,
-                "/jwks": lambda: {"keys": [key.as_dict(private=False) for key in self.keys]},
-                "/token": lambda: self.redeem(query, handler.headers.get("authorization", "")),
-                "/userinfo": lambda: self.userinfo,
-            }[address.path](),
-        )
-        if found is None:
-            status, found = 400, {"error": "invalid_grant"}
-        handler.send_response(status)
+        answers: dict[str, Callable[[], Claims | None]] = {
+            "/.well-known/openid-configuration": self.described,
+            "/jwks": lambda: {"keys": [key.as_dict(private=False) for key in self.keys]},
+            "/token": lambda: self.redeem(query, handler.headers.get("authorization", "")),
+            "/userinfo": lambda: self.userinfo,
+        }
+        found = answers[address.path]()
+        handler.send_response(200 if found is not None else 400)
         handler.send_header("Content-Type", "application/json")
         handler.end_headers()
-        handler.wfile.write(json.dumps(found).encode())
+        handler.wfile.write(json.dumps(found or {"error": "invalid_grant"}).encode())
 
     def described(self) -> dict[str, Any]:
         ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "jwks"}

@@ -113,6 +113,13 @@ def test_a_body_of_another_type_is_refused_with_what_to_send(site: Site) -> None
         assert site.ask("PATCH", path, content=b"{}", headers={"Content-Type": kind}).status_code == 200
 
 
+def test_a_method_that_a_path_lacks_is_answered_with_those_that_it_has(site: Site) -> None:
+    answer = site.ask("PATCH", "/api/v1/runs", json={})
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET, POST"
+    assert answer.json()["error"]["hint"] == "it supports GET, POST"
+
+
 # the documentation and the page --------------------------------------------------------------------------------------
 
 ROOT = Path(__file__).resolve().parent.parent.parent

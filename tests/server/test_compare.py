@@ -23,13 +23,19 @@ def made(site: Site, run_id: str, params: dict[str, Any], loss: float, commit: s
     folder = remember(site, run_id, params=params, **more)
     with Store.open(site.home.path, site.database) as store:
         store.put_summaries(run_id, {"loss": Summary(loss, loss, loss, 1, 0, START)})
-    (folder / "spec.yml").write_text(SPEC.format(count=2 if loss < 1 else 4, secret=f"secret-{run_id}"))
+    spec = SPEC.format(count=2 if loss < 1 else 4, secret=f"secret-{run_id}")
+    (folder / "spec.yml").write_text(f"{spec}\nparams: {json.dumps({**params, 'unused': run_id})}\n")
     records = {
         "host": "node-1",
         "python": "python3",
         "packages": {"torch": "2.4" if loss < 1 else "2.5", "numpy": "1.26"},
         "git": {"commit": commit, "branch": "main", "dirty": True, "diff": f"+{run_id}"},
-        "environment": {"LEVEL": "3", "WHO": run_id, "MY_PASSWORD": f"secret-{run_id}"},
+        "environment": {
+            "LEVEL": "3",
+            "WHO": run_id,
+            "PHALANX_PARAM_LR": str(params.get("lr")),
+            "MY_PASSWORD": f"secret-{run_id}",
+        },
     }
     (folder / "records.json").write_text(json.dumps(records))
 
@@ -54,6 +60,9 @@ def test_what_differs_is_informed_of_params_metrics_files_code_and_surroundings(
     assert ("params", "layers") not in found
     assert found["metrics", "loss"] == [0.5, 1.5]
     assert found["spec", "environment.worker.count"] == [2, 4]
+    repeated = [name for group, name in found if group != "params" and name.lower().endswith("lr")]
+    assert repeated == []  # a param has one row, however often the file and the environment have it
+    assert found["spec", "params.unused"] == ["pair-1", "pair-2"]
     assert ("spec", "run.command") not in found
     assert found["code", "commit"] == ["aaaa", "bbbb"]
     assert found["code", "packages.torch"] == ["2.4", "2.5"]

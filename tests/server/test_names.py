@@ -114,8 +114,8 @@ def test_a_name_that_no_file_can_have_is_answered(site: Site, run_id: str, name:
         assert status < 500, (path, status, body)
     for method, path, body in requests(run_id, "0", name):
         assert sent(site, method, path, body).status_code < 500, (path, body)
-    for body in ({"token": name}, {"user": name, "password": name}):
-        assert sent(site, "POST", "/api/v1/session", body).status_code in (400, 401)
+    for given in ({"token": name}, {"user": name, "password": name}):
+        assert sent(site, "POST", "/api/v1/session", given).status_code in (400, 401)
 
 
 def test_a_registered_name_is_refused_with_its_limit(site: Site) -> None:

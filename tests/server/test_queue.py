@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,6 +42,16 @@ def put(site: Site, *runs: Run) -> None:
             store.add(run)
 
 
+def place_of(site: Site, run_id: str, wanted: int) -> int | None:
+    """As the queue says within a moment: it is read anew twice a second."""
+    deadline = time.monotonic() + 20
+    while True:
+        place: int | None = next(row["place"] for row in site.get("/api/v1/queue")["runs"] if row["id"] == run_id)
+        if place == wanted or time.monotonic() > deadline:
+            return place
+        time.sleep(0.05)
+
+
 def test_the_queue_shows_who_runs_who_waits_and_for_what(site: Site) -> None:
     first = start(site, "sleep 60", "environment:\n  resources:\n    cpu: {requests: 10000}\n")
     until(site, first["id"], "running")
@@ -51,8 +62,21 @@ def test_the_queue_shows_who_runs_who_waits_and_for_what(site: Site) -> None:
     assert rows[first["id"]]["place"] is None
     assert rows[first["id"]]["asked"] == {"cpu": 10_000.0, "memory_mib": 0.0, "gpus": 0}
     assert [rows[run["id"]]["place"] for run in waiting] == [2, 1]  # the higher priority is first
-    assert rows[waiting[0]["id"]]["waits_for"] == "1 run before it"
-    assert rows[waiting[1]["id"]]["waits_for"].startswith("room on this machine: requests 1 CPUs")
+    assert rows[waiting[0]["id"]]["waits_for"] == "waits for 1 run ahead in the queue"
+    assert rows[waiting[1]["id"]]["waits_for"].startswith(
+        "waits for free resources on this machine: requests 1 CPU of "
+    )
+    changed = site.post(f"/api/v1/runs/{waiting[0]['id']}/priority", {"priority": 6})
+    assert changed["priority"] == 6
+    kept = site.home.run(waiting[0]["id"]).read()
+    assert kept is not None
+    assert kept.priority == 6  # what a rebuilt database would read
+    assert place_of(site, waiting[0]["id"], 1) == 1
+    for wrong in ({"priority": "9"}, {"priority": 10**12}, {}, {"priority": 1, "more": 2}):
+        assert site.ask("POST", f"/api/v1/runs/{waiting[0]['id']}/priority", json=wrong).status_code == 400
+    viewer = site.context.tokens.create("queue-viewer", "viewer", projects=["other"])
+    refused = site.ask("POST", f"/api/v1/runs/{waiting[0]['id']}/priority", viewer, json={"priority": 9})
+    assert refused.status_code == 403
     machine = site.get("/api/v1/machine")
     assert machine["free"]["cpu"] == 0.0
     for run in (*waiting, first):

@@ -188,8 +188,14 @@ def test_a_user_makes_a_token_for_the_command_line(team: Site, browser: httpx.Cl
     assert who["roles"] == {"vision": "editor"}, "a token never exceeds its user"
     assert [one["name"] for one in browser.get("/api/v1/session/tokens").json()["tokens"]] == [made["name"]]
     assert "token" not in browser.get("/api/v1/session/tokens").json()["tokens"][0]
-    assert team.ask("POST", "/api/v1/session/tokens", token, json={}).status_code == 403, "a token makes no tokens"
+    assert team.ask("POST", "/api/v1/session/tokens", token, json={}).status_code == 409, "a token makes no tokens"
     assert browser.post("/api/v1/session/tokens", json={}).status_code == 403, "not from another site"
+    namesake = team.context.tokens.create("ana", "viewer")
+    with httpx.Client(base_url=team.url, trust_env=False, verify=False) as other:
+        assert other.post("/api/v1/session", json={"token": namesake}).status_code == 200
+        answer = other.post("/api/v1/session/tokens", json={"role": "editor"}, headers=headers)
+        assert answer.status_code == 409, "a session of a token with a user's name is not the user's"
+    team.context.tokens.revoke("ana")
     assert browser.post("/api/v1/session/tokens", json={"days": 365}, headers=headers).status_code == 400
     assert browser.delete("/api/v1/session/tokens/tester", headers=headers).status_code == 404
     assert browser.delete(f"/api/v1/session/tokens/{made['name']}", headers=headers).json() == {"tokens": []}
@@ -305,13 +311,13 @@ def test_forged_and_old_attempts_are_refused(
     mine = SignOnAttempt.new("/")
     forged = [mine.sealed(b"another key"), "", "x", "x.y", "é.é", mine.sealed(team.context.sessions.key)[:-1]]
     for value in forged:
-        headers = {"Cookie": f"{name}={value}".encode()}
+        headers = [(b"Cookie", f"{name}={value}".encode())]
         refused(team.client.get(CALLBACK, params={"code": "x", "state": mine.state}, headers=headers))
     address = approved(browser)
-    headers = {"Cookie": f"{name}={browser.cookies[name]}"}  # a browser forgets it, but an attacker does not
+    kept = {"Cookie": f"{name}={browser.cookies[name]}"}  # a browser forgets it, but an attacker does not
     later = time.time() + 700
     monkeypatch.setattr("phalanx.server.auth.oidc.time.time", lambda: later)
-    refused(team.client.get(address, headers=headers))
+    refused(team.client.get(address, headers=kept))
     assert "longer than" in last_entry(team)["reason"]
 
 

@@ -147,3 +147,31 @@ def test_a_packed_group_goes_on_without_a_node_that_was_lost(place: SlurmPlace) 
     assert place.until(group, "succeeded", "failed", "stopped", "warning", patience_s=180.0) == "succeeded"
     assert sorted(record["trial"] for record in records(place, group, "reported")) == [0, 1, 2]
     assert {see(place, trial_id(group, number))["status"] for number in range(3)} == {"succeeded"}
+
+
+def test_the_search_goes_on_in_the_next_job_when_the_time_of_one_is_over(place: SlurmPlace) -> None:
+    (place.folder / "train.py").write_text(TRAIN.replace("time.sleep(0.1)", "time.sleep(1)"))
+    tuning = {
+        "matrix": {"lr": {"values": [0.1, 0.3]}},
+        "concurrency": 4,
+        "repeat": 2,
+        "metric": {"name": "loss", "optimization": "minimize"},
+        "slurm": {"trials": "packed", "time": "20m"},
+    }
+    environment = {**RESOURCES, "slurm": {"directives": {"hold": ""}}}
+    command = f"{sys.executable} train.py --lr={{{{ lr }}}} --epochs=100"
+    group = submit(place, command, kind="group", hptuning=tuning, environment=environment)
+    allocation = allocation_id(group)
+    job = job_of(place, allocation)
+    place.cluster.ask("scontrol", "update", f"JobId={job}", "TimeLimit=2")  # trials end after one of them
+    place.cluster.ask("scontrol", "release", job)
+    wait_for((folder(place, allocation) / "job" / "attempt-2.json").exists, 240.0)
+    assert place.until(group, "succeeded", "failed", "stopped", "warning", patience_s=480.0) == "succeeded"
+    runs = [trial_id(group, number, repeat) for number in range(2) for repeat in range(2)]
+    for run in runs:
+        ends = sorted(folder(place, run).glob("replicas/*/attempt-*/end.json"))
+        causes = [json.loads(path.read_text())["cause"] for path in ends]
+        assert causes == ["segment"] * (len(causes) - 1) + ["finished"]
+        assert see(place, run)["attempt"] == len(causes) >= 2
+    assert records(place, group, "failed", "retried") == []
+    assert sorted(record["trial"] for record in records(place, group, "reported")) == [0, 1]

@@ -4,6 +4,7 @@
 import MarkdownIt, { type Token } from "markdown-it";
 import { createElement, Fragment, type ReactNode } from "react";
 import type { MarkdownProps, Resolve } from "./markdown";
+import { Picture } from "./ui/Picture";
 
 export const parser = new MarkdownIt({ html: false, linkify: true, maxNesting: 30 });
 parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
@@ -153,7 +154,7 @@ class Renderer {
         </span>
       );
     }
-    return <img key={key} src={src} alt={token.content} title={attribute(token, "title")} loading="lazy" />;
+    return <Picture key={key} src={src} alt={token.content} title={attribute(token, "title")} />;
   }
 }
 

@@ -129,6 +129,13 @@ export const put = <T>(path: string, body: unknown = {}, options?: RequestOption
 export const del = <T>(path: string, options?: RequestOptions): Promise<T> =>
   request<T>("DELETE", path, undefined, options);
 
+/** Where TensorBoard shows runs: `url` if the server is on this machine, else only the command to type. */
+export type BoardAddress = { url: string | null; command: string };
+
+/** Opens runs in TensorBoard, by their ids or by a query of the runs list. */
+export const openTensorBoard = (chosen: readonly string[] | string): Promise<BoardAddress> =>
+  post<BoardAddress>("/tensorboard", typeof chosen === "string" ? { query: chosen } : { runs: chosen });
+
 // Cached responses ---------------------------------------------------------------------------------------------------
 
 /** The last response of a path. While `loading`, `data` may be outdated. */

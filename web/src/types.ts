@@ -76,6 +76,8 @@ export type GroupRung = {
   promoted: number;
   best: { trial: number; value: Num } | null;
 };
+/** The bounds of a 95 % interval. */
+export type Interval = [number, number];
 /** What lists show of a group. */
 export type SearchFact = {
   algorithm: string;
@@ -84,7 +86,7 @@ export type SearchFact = {
   total: number | null;
   concurrency: number;
   paused: string | null;
-  best: { trial: number; run: string; value: Num } | null;
+  best: { trial: number; run: string; value: Num; interval?: Interval | null } | null;
 };
 export type GroupDetails = SearchFact & {
   id: string;
@@ -112,6 +114,8 @@ export type TrialRow = {
   rung: number;
   resource: number | null;
   value: Num | null;
+  /** Of the mean of repeated runs. */
+  interval?: Interval | null;
   values: { rung: number; resource: number | null; value: Num | null }[];
   params: Record<string, Json>;
   why: string;
@@ -290,7 +294,12 @@ export type LogPage = {
   at_start: boolean;
   at_end: boolean;
 };
-export type LogMatches = { found: LogLine[]; next: string | null; searched_bytes: number };
+export type LogMatches = {
+  /** `span`: where in the text the match is, in characters. */
+  found: (LogLine & { span: [number, number] })[];
+  next: string | null;
+  searched_bytes: number;
+};
 
 export type ChartLine = {
   replica: string | null;

@@ -256,3 +256,13 @@ def boot_id() -> str:
 def is_alive_here(process: Mapping[str, Any]) -> bool:
     """Whether a process is running on this machine, by pid, start time and boot id."""
     return process["boot"] == boot_id() and is_alive(process["pid"], process["started"])
+
+
+def reap_children() -> bool:
+    """Reap the children of this process that have ended; False when none is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True

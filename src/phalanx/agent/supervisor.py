@@ -487,7 +487,7 @@ def _end_rest() -> None:
         until = time.monotonic() + patience_s
         tree = processes.descendants(os.getpid())
         processes.send((stat.pid for stat in tree), number)
-        while _reap_any() and time.monotonic() < until:
+        while processes.reap_children() and time.monotonic() < until:
             signal.sigtimedwait((signal.SIGCHLD,), 0.02)
             if number == signal.SIGKILL:
                 processes.send((stat.pid for stat in processes.descendants(os.getpid())), number)
@@ -525,13 +525,3 @@ def _reap(child: int) -> ProcessExit | None:
             return ProcessExit(status, time.time(), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024.0)
         if pid == 0:
             return None
-
-
-def _reap_any() -> bool:
-    """Reap one child; False when no child is left."""
-    try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    except ChildProcessError:
-        return False
-    return True

@@ -23,6 +23,7 @@ SECTIONS = {
         "top": "Watch active runs and their resource usage.",
         "wait": "Wait until runs have ended.",
         "stop": "Stop runs.",
+        "priority": "Change the priority of a queued run.",
         "statuses": "Show the status history of a run.",
         "restart": "Submit a run again, as a new run.",
         "resume": "Continue a finished run, with the same outputs.",
@@ -43,6 +44,7 @@ SECTIONS = {
     "Tracked data": {
         "metrics": "Show the metrics of a run: table, chart or CSV.",
         "compare": "Compare params and metrics of runs side by side.",
+        "tensorboard": "Show runs in TensorBoard, side by side.",
         "outputs": "List, preview and download the files of a run.",
         "artifacts": "List logged artifacts and models.",
         "models": "List, promote and download model versions.",

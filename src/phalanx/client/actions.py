@@ -105,6 +105,10 @@ class ActionMethods(RunLookup):
         """Request the stop of a run. Returns before the run has ended."""
         return self._act(run, "stop")
 
+    def set_priority(self, run: str | Run, priority: int) -> Run:
+        """Change the priority of a run that has not ended. Higher priorities leave the queue first."""
+        return rows.run_of(self._wire.send("POST", joined("runs", self._id(run), "priority"), {"priority": priority}))
+
     def restart(self, run: str | Run) -> Run:
         """Submit the same file as a new run with empty outputs."""
         return self._act(run, "restart")

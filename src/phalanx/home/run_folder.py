@@ -63,6 +63,11 @@ class RunFolder:
             write_atomic(self.stop_file, json.dumps({"reason": reason}).encode())
         (self.path.parent.parent / "stops" / self.path.name).touch(mode=0o600)
 
+    def set_priority(self, priority: int) -> None:
+        """Raises OSError, and ValueError for a record that cannot be read."""
+        record = self.path / run_paths.RUN
+        write_atomic(record, json.dumps({**json.loads(record.read_bytes()), "priority": priority}, indent=1).encode())
+
     def stop_reason(self) -> str | None:
         try:
             return str(json.loads(self.stop_file.read_bytes())["reason"])

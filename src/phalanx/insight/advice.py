@@ -294,7 +294,7 @@ def _memory_remarks(group: ResourceGroup) -> Iterator[str]:
     killed = [index for index, use in group.uses.items() if Cause.MEMORY in use.causes]
     if killed:
         said = group.uses[killed[0]].message
-        yield f"{names_text(group.role, killed)}: killed for lack of memory ({said}): request more; how much it needs is unknown"
+        yield f"{names_text(group.role, killed)}: killed for lack of memory ({said}); its real need is unknown"
         return
     apart = _apart(group, lambda use: use.memory_mib, APART_MIB)
     if apart is not None:

@@ -84,3 +84,27 @@ def environment_entries(records: Mapping[str, Any]) -> dict[str, Any]:
     about = {name: records.get(name) for name in ("phalanx", "host", "system", "python", "seeds")}
     variables = records.get("environment")
     return flattened({**about, **({"variables": variables} if isinstance(variables, dict) else {})})
+
+
+def without_params(entries: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of a file or environment that do not repeat a param under its name: they have rows of their own."""
+    return {name: value for name, value in entries.items() if not _repeats(name, value, params)}
+
+
+def _repeats(name: str, value: Any, params: Mapping[str, Any]) -> bool:
+    first, _, rest = name.partition(".")
+    if first in ("params", "declarations"):  # of the file; a nested one has a longer path
+        return rest.partition(".")[0] in params
+    if first != "variables":
+        return False
+    return any(_is_variable_of(rest, param) and str(value) == _text(params[param]) for param in params)
+
+
+def _is_variable_of(variable: str, param: str) -> bool:
+    """`LR` and `PHALANX_PARAM_LR` for `lr`."""
+    own, wanted = variable.lower(), param.lower().replace("-", "_").replace(".", "_")
+    return own == wanted or own.endswith(f"_{wanted}")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -11,7 +11,8 @@ WINDOW_S = 2.0  # identical lines of two replicas within this time are folded
 LONGEST_LINE = 8_192  # bytes: a longer line is split
 
 TRACEBACK = "Traceback (most recent call last)"
-_STYLE = re.compile(r"\x1b\[[0-9;]*[mK]")  # colours
+_STYLE = re.compile(r"\x1b\[[0-9;:]*[mK]")  # colours
+_COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,40}m)")
 # Parts of lines with an error, for a fast search in many lines at once.
 ERROR_WORDS = (
     *(b"rror", b"Exception", b"Interrupt", b"ERROR", b"FATAL", b"CRITICAL", b"PANIC", b"atal", b"anic"),
@@ -75,3 +76,12 @@ def plain_text(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def coloured_text(text: str) -> str:
+    """As `plain_text`, but with the sequences that set colours, for a reader that draws them."""
+    if text.isprintable():
+        return text
+    last = text.rstrip().rpartition("\r")[2]
+    parts = _COLOUR.split(last)
+    return "".join(part if number % 2 else plain_text(part) for number, part in enumerate(parts))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice, repeat
 from pathlib import Path
@@ -158,8 +158,18 @@ class Window(NamedTuple):
 class MergedLogReader:
     """Reads the logs of one attempt as one, merged by time."""
 
-    def __init__(self, run_folder: Path, sources: Sequence[LogSource], attempt: int, *, is_over: bool) -> None:
+    def __init__(
+        self,
+        run_folder: Path,
+        sources: Sequence[LogSource],
+        attempt: int,
+        *,
+        is_over: bool,
+        text: Callable[[str], str] = plain_text,
+    ) -> None:
+        """`text` makes a line harmless to show."""
         self.attempt = attempt
+        self._text = text
         self.each = [LogReader(run_folder, one, attempt, number, is_over=is_over) for number, one in enumerate(sources)]
         self._length = LARGE if len(sources) <= 8 else SMALL
 
@@ -245,4 +255,4 @@ class MergedLogReader:
     def _line(self, located: LocatedLine) -> LogLine:
         at, number, first, end, piece = located
         source = self.each[number].source
-        return LogLine(at, source.name, source.rank, self.attempt, plain_text(decoded(piece)), first, end)
+        return LogLine(at, source.name, source.rank, self.attempt, self._text(decoded(piece)), first, end)

@@ -130,9 +130,10 @@ class ArraySubmissions:
 
     # submitting --------------------------------------------------------------------------------------------------
 
-    def run_pass(self, limits: Mapping[str, int], jobs: Mapping[str, Sequence[AttemptJob]]) -> None:
+    def run_pass(self, limits: Mapping[str, int], jobs: Mapping[str, Sequence[AttemptJob]]) -> bool:
         """Submit what is due, and keep the limits. `limits`: how many runs of a group may run at the same time. `jobs`:
-        those of all started runs of each group."""
+        those of all started runs of each group. True if the next pass will submit more."""
+        is_collecting = any(bundle.is_growing for key, bundle in self.bundles.items() if key.group is not None)
         for key in [key for key in self.bundles if key.group is None]:
             self._submit_loose(key)
         self._take_in()
@@ -145,6 +146,7 @@ class ArraySubmissions:
             arrays = {self.view.engine.array_of(handle or "") for handle in handles}
             self.allowed = {array: limit for array, limit in self.allowed.items() if array in arrays}
             self.lowered = {array: before for array, before in self.lowered.items() if array in arrays}
+        return is_collecting
 
     def _take_in(self) -> None:
         """Note the limits of arrays that were submitted."""

@@ -209,10 +209,10 @@ class EngineExecutor:
             if not self.arrays.add(request):
                 self.submissions.begin(request)
 
-    def run_arrays(self, limits: Mapping[str, int], started: Mapping[str, Iterable[AttemptFolder]]) -> None:
+    def run_arrays(self, limits: Mapping[str, int], started: Mapping[str, Iterable[AttemptFolder]]) -> bool:
         """Submit the arrays that are due. `limits`: how many runs of a group may run at the same time. `started`: the
-        attempts of each of these groups."""
-        self.arrays.run_pass(limits, {group: self._jobs(folders) for group, folders in started.items()})
+        attempts of each of these groups. True if the next pass will submit more."""
+        return self.arrays.run_pass(limits, {group: self._jobs(folders) for group, folders in started.items()})
 
     def _jobs(self, folders: Iterable[AttemptFolder]) -> list[AttemptJob]:
         return [AttemptJob(one.run_id, one.attempt, self.handle(one)) for one in folders]

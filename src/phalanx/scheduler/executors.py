@@ -139,13 +139,15 @@ class Executors:
             executor.poll(folders[executor], is_over)
         self.here.poll(folders[None], is_over)
 
-    def finish_pass(self, limits: Mapping[str, int], started: Sequence[Run]) -> None:
+    def finish_pass(self, limits: Mapping[str, int], started: Sequence[Run]) -> bool:
         """Cancel the jobs that were stopped in this pass, and submit the arrays that are due. `limits`: how many runs
-        of a group with arrays may run at the same time."""
+        of a group with arrays may run at the same time. True if the next pass will submit more."""
+        is_collecting = False
         for executor in self.elsewhere:
             executor.cancel_jobs()
             runs: dict[str, list[AttemptFolder]] = {group: [] for group in limits}
             for run in started if limits else ():
-                if run.group in runs and self.of(run) is executor:
+                if run.group in runs and self.of_runs.get(run.id) is executor:
                     runs[run.group].append(AttemptFolder(self.home / "runs" / run.id, run.id, run.attempt, ()))
-            executor.run_arrays(limits, runs)
+            is_collecting |= executor.run_arrays(limits, runs)
+        return is_collecting

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from phalanx.home.group_folder import GroupFolder, Record, trial_id
 from phalanx.home.home import Home
-from phalanx.scheduler.search_budget import SearchUsage
+from phalanx.scheduler.search.budget import SearchUsage
 from phalanx.store import Run
 from phalanx.tune.history import History, SearchTrial
 from phalanx.tune.model import (

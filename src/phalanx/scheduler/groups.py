@@ -34,11 +34,11 @@ from phalanx.scheduler.group_state import (
 )
 from phalanx.scheduler.ledger import Ledger
 from phalanx.scheduler.resumes import queue_next_attempt
-from phalanx.scheduler.search_budget import SearchBudget, used_by
-from phalanx.scheduler.search_process import SearchProcess
+from phalanx.scheduler.search.budget import SearchBudget, used_by
+from phalanx.scheduler.search.decisions import SearchProcess
+from phalanx.scheduler.search.warm_start import earlier_trials
+from phalanx.scheduler.search.watched_metrics import WatchedMetrics
 from phalanx.scheduler.unfinished import UNFINISHED
-from phalanx.scheduler.warm_start import earlier_trials
-from phalanx.scheduler.watched_metrics import WatchedMetrics
 from phalanx.spec.groups import search_settings
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status

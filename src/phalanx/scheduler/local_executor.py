@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from phalanx.agent.fork_server import ForkServer
 from phalanx.agent.supervisor import NO_SPACE
@@ -26,6 +26,16 @@ LOOK_FOR_AGENTS_S = 0.5  # how often to look for starting agents
 FULL_S = 2.0  # from the end of a command that found a full disk until the scheduler notices
 
 
+class LocalStart(NamedTuple):
+    """An attempt to be started on a machine. `facts`: more for its facts file."""
+
+    attempt_folder: AttemptFolder
+    working: Path
+    environment: Mapping[str, str]
+    gpus: Mapping[str, list[str]]
+    facts: Mapping[str, Any] = MappingProxyType({})
+
+
 class LocalExecutor:
     """Runs attempts on this machine."""
 
@@ -42,27 +52,20 @@ class LocalExecutor:
     def close(self) -> None:
         self.fork_server.close()
 
-    def start(
-        self,
-        attempt_folder: AttemptFolder,
-        working: Path,
-        environment: Mapping[str, str],
-        gpus: Mapping[str, list[str]],
-        facts: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
-        """Start the replicas of an attempt; `facts`: more of them. Raises what `runner.start` does."""
+    def start(self, asked: LocalStart) -> None:
+        """Start the replicas of an attempt. Raises what `runner.start` does."""
         if self.archives is None or time.monotonic() >= self.look_at or not self.archives.agent.exists():
             self.archives = AgentArchives.of(self.home.agents)
             self.look_at = time.monotonic() + LOOK_FOR_VERSION_S
         runner.start(
-            attempt_folder,
-            working=working,
-            environment=environment,
-            gpus=gpus,
+            asked.attempt_folder,
+            working=asked.working,
+            environment=asked.environment,
+            gpus=asked.gpus,
             grace_s=GRACE_S,
             archives=self.archives,
             fork_server=self.fork_server,
-            more=facts,
+            more=asked.facts,
         )
 
     def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:  # noqa: ARG002

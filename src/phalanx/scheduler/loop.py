@@ -33,6 +33,7 @@ from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.group_pass import GroupPass
 from phalanx.scheduler.ledger import Clock, Ledger, RunUnreadable
+from phalanx.scheduler.local_executor import LocalStart
 from phalanx.scheduler.retry import Action
 from phalanx.scheduler.submissions import StartRequest
 from phalanx.scheduler.unfinished import GROUP, IS_RUN, QUEUED, STARTED, UNFINISHED
@@ -75,8 +76,8 @@ class Scheduler(Ledger):
             self._apply_stop(run_id)
         found = self.store.runs(f"{STARTED}, {IS_RUN}", sort="created_at", limit=None)
         self.started = list(filterfalse(self.groups.is_packed, found))
-        watched = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
-        self.executors.poll(watched, self.is_over)
+        known = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
+        self.executors.poll(known, self.is_over)
         used = NOTHING
         for run in self.started:
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
@@ -98,7 +99,7 @@ class Scheduler(Ledger):
         for run in filterfalse(self.groups.is_packed, queued):
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
-        self.executors.finish_pass(self.groups.limits, [run for run in self.started if run.id in self.watched])
+        self.has_acted |= self.executors.finish_pass(self.groups.limits, self.started)
         self._apply_refusals()
         return unfinished
 
@@ -225,12 +226,9 @@ class Scheduler(Ledger):
         others = [self.facts(other) for other in self.started if other.id != run.id and other.backend in self.here]
         busy = {gpu for facts in others for given in facts.get("gpus", {}).values() for gpu in given}
         given = self.home.environment(run.id)
-        self.executors.here.start(
-            attempt_folder,
-            working,
-            environment={**given, **server_environment(self.home.path, run, given)},
-            gpus=allocate(self.gpus, busy, self.watched[run.id].plan),
-        )
+        environment = {**given, **server_environment(self.home.path, run, given)}
+        gpus = allocate(self.gpus, busy, self.watched[run.id].plan)
+        self.executors.here.start(LocalStart(attempt_folder, working, environment, gpus))
         self.change(run, Status.STARTING, "agents started")
 
     # observing ---------------------------------------------------------------------------------------------------

@@ -39,10 +39,11 @@ class StartRequest(NamedTuple):
 
 
 class Order(NamedTuple):
-    """A submission in a thread."""
+    """A submission in a thread. `array`: the folder of the array that it is a task of."""
 
     result: Future[Result]
     began: float
+    array: Path | None = None
 
 
 class Submissions:
@@ -59,7 +60,8 @@ class Submissions:
     @property
     def is_full(self) -> bool:
         """Whether enough are in progress: other runs wait in our queue, where they can be stopped at once."""
-        return len(self.orders) >= MOST_ORDERS
+        arrays = [order.array for order in self.orders.values() if order.array is not None]
+        return len(self.orders) - len(arrays) + len(set(arrays)) >= MOST_ORDERS
 
     def may_begin(self, run_id: str) -> bool:
         """Whether it is time for the next submission, and for one of this run."""
@@ -74,7 +76,7 @@ class Submissions:
         results: list[Future[Result]] = [Future() for _ in requests]
         for request, result in zip(requests, results, strict=True):
             result.set_running_or_notify_cancel()
-            self.orders[request.attempt_folder.run_id] = Order(result, time.monotonic())
+            self.orders[request.attempt_folder.run_id] = Order(result, time.monotonic(), folder)
 
         def submit() -> list[Result]:
             try:

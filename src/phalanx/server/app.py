@@ -17,6 +17,7 @@ from phalanx.server.auth.credentials import claim_of
 from phalanx.server.auth.proxy_header import ProxyHeaderMiddleware
 from phalanx.server.auth.rate_limits import RateLimits, Traffic
 from phalanx.server.auth.sign_on import SignOnSettings
+from phalanx.server.boards import Boards
 from phalanx.server.context import Context
 from phalanx.server.http.answer_cache import AnswerCache, AnswerCacheMiddleware
 from phalanx.server.http.response_cache import CachedResponse
@@ -28,7 +29,7 @@ from phalanx.server.mlflow import routes as mlflow
 from phalanx.server.ops import metrics
 from phalanx.server.ops.request_stats import RequestStats, RequestStatsMiddleware
 from phalanx.server.ops.store_version import StoreVersion
-from phalanx.server.policy import authorise, check, table
+from phalanx.server.policy import authorise, check, leaves, table
 from phalanx.server.routes import (
     charts,
     compare,
@@ -37,6 +38,7 @@ from phalanx.server.routes import (
     live,
     logs,
     model_files,
+    model_versions,
     models,
     own_tokens,
     pods,
@@ -50,6 +52,7 @@ from phalanx.server.routes import (
     snapshots,
     specs,
     submissions,
+    tensorboard,
     topology,
     usage,
 )
@@ -61,7 +64,8 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, marks, tables, views, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, reports, previews, files, pods, logs, model_files, models, mlflow),
+    *(runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs, model_files),
+    *(model_versions, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 
@@ -98,6 +102,7 @@ def make_app(  # noqa: PLR0913 - the parts of a server
     app.state.page = static_page.StaticPage()
     app.state.live = broker.EventBroker(context)
     app.state.steps = ReplicaSteps()
+    app.state.boards = Boards()
     app.state.views = SavedViews(context.home.path)
     for name in ("uses", "columns", "queue", "machine", "groups"):
         setattr(app.state, name, CachedResponse[Any]())
@@ -165,11 +170,21 @@ async def _no_route(request: Request, fault: Exception) -> Response:
         except RequestError as unknown:
             return refusal_answer(unknown, request.url.path)
     hint = "GET /api/v1/openapi.json lists all paths" if fault.status_code == 404 else None
+    headers = dict(fault.headers or {})
+    if fault.status_code == 405:  # Starlette names the methods of one route only, and a path may have several
+        headers["Allow"] = ", ".join(_methods_of(request))
+        hint = f"it supports {headers['Allow']}"
     message = {404: "no such path", 405: "this path does not support that method"}
     refusal = RequestError(fault.status_code, message.get(fault.status_code, str(fault.detail)), hint)
     answer = refusal_answer(refusal, request.url.path)
-    answer.headers.update(fault.headers or {})
+    answer.headers.update(headers)
     return answer
+
+
+def _methods_of(request: Request) -> list[str]:
+    """The methods of all routes with this path."""
+    here = [route for route in leaves(request.app.routes) if route.path_regex.match(request.url.path)]
+    return sorted({method for route in here for method in route.methods or ()})
 
 
 FAULTS = {

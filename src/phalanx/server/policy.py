@@ -86,6 +86,7 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("POST", f"{RUN}/archive"): Rule.MANAGE,
     ("POST", f"{RUN}/unarchive"): Rule.MANAGE,
     ("POST", f"{RUN}/stop"): Rule.MANAGE,
+    ("POST", f"{RUN}/priority"): Rule.MANAGE,
     ("POST", f"{RUN}/restart"): Rule.MANAGE,
     ("POST", f"{RUN}/copy"): Rule.MANAGE,
     ("POST", f"{RUN}/resume"): Rule.MANAGE,
@@ -116,6 +117,7 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{RUN}/chart"): Rule.VIEW,
     ("GET", f"{V1}/charts"): Rule.SIGNED_IN,
     ("GET", f"{V1}/compare"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/tensorboard"): Rule.SIGNED_IN,  # shows only what the caller may see
     # reports and pinned charts
     ("GET", f"{V1}/reports"): Rule.SIGNED_IN,
     ("POST", f"{V1}/reports"): Rule.EDIT_SOME,
@@ -139,10 +141,15 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{RUN}/logs"): Rule.VIEW,
     ("GET", f"{RUN}/lines"): Rule.VIEW,
     ("GET", f"{RUN}/lines/search"): Rule.VIEW,
+    ("GET", f"{RUN}/lines/download"): Rule.VIEW,
     ("GET", f"{RUN}/first-error"): Rule.VIEW,
     # models
     ("GET", f"{V1}/models"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/-/candidates"): Rule.SIGNED_IN,
+    ("PUT", f"{V1}/models/{{name}}/aliases/{{alias}}"): Rule.EDIT_SOME,
+    ("DELETE", f"{V1}/models/{{name}}/aliases/{{alias}}"): Rule.EDIT_SOME,
+    ("GET", f"{V1}/models/{{name}}/versions/{{number}}/download"): Rule.SIGNED_IN,
+    ("GET", f"{V1}/models/{{name}}/uses"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/{{name}}/versions/{{number}}/files"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/{{name}}/versions/{{number}}/files/{{path:path}}"): Rule.SIGNED_IN,
     ("GET", f"{V1}/models/{{name:path}}"): Rule.SIGNED_IN,
@@ -190,12 +197,14 @@ def table(*, open_metrics: bool = False, only_admins_start: bool = False) -> dic
 # Requests that occupy a thread for long or need much memory: their concurrency is limited.
 COSTLY = {
     ("GET", f"{RUN}/lines/search"),
+    ("GET", f"{RUN}/lines/download"),
     ("GET", f"{RUN}/chart"),
     ("GET", f"{V1}/charts"),
     ("GET", f"{V1}/compare"),
     ("GET", f"{V1}/runs/grouped"),
     ("GET", f"{V1}/runs.csv"),
     ("POST", f"{V1}/runs/submit"),
+    ("POST", f"{V1}/tensorboard"),
 }
 PIECES = {("PUT", f"{RUN}/files/{{path:path}}"), ("PUT", f"{POD}/files/{{path:path}}")}
 CODE = ("GET", f"{POD}/code")  # packed for each pod of a run, and all pods ask at once

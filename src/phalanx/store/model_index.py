@@ -303,6 +303,21 @@ class ModelIndex:
                 found[digest].append(run_id)
         return dict(found)
 
+    def runs_with_params(self, values: Iterable[str], limit: int) -> list[tuple[str, str, str]]:
+        """Runs with a param that has one of these values, newest first, as (run, param, value)."""
+        wanted = sorted(set(values))
+        found = []
+        for start in range(0, len(wanted), _BATCH):
+            batch = wanted[start : start + _BATCH]
+            found += self._database.rows(
+                f"""SELECT runs.created_at, runs.key, runs.id, params.name, params.text
+                FROM params JOIN runs ON runs.key = params.run_key
+                WHERE params.text IN ({", ".join("?" * len(batch))})
+                ORDER BY runs.created_at DESC, runs.key DESC LIMIT ?""",
+                [*batch, limit],
+            )
+        return [(run_id, name, text) for _, _, run_id, name, text in sorted(found, reverse=True)[:limit]]
+
 
 def _row_of(event: ModelEvent) -> tuple[tuple[str, str], list[Any]]:
     if event.version is None:

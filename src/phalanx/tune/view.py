@@ -5,7 +5,7 @@ Standard library only, Python 3.8+.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from phalanx.tune.history import FAILED, INVALID, REPORTED, STATES, STOPPED, History
@@ -73,6 +73,12 @@ class SearchView:
     def create(self, point: Mapping[str, Any], why: str, amount: float | None = None, bracket: int = 0) -> Create:
         resource = self.resource(amount)
         return Create(self.number, {**point, **resource}, 0, next(iter(resource.values()), None), why, bracket)
+
+    def promotion_words(self, loss: float, rank: int, ranked: int, go_on: int, amounts: Sequence[float]) -> str:
+        """Why a trial goes on: `0.61 is number 3 of 9 with 3; 3 go on with 9`. `rank`: from 0. `amounts`: of the
+        resource, at this rung and at the next."""
+        value, (here, above) = -loss if self.maximize else loss, amounts
+        return f"{value:.6g} is number {rank + 1} of {ranked} with {here:g}; {go_on} go on with {above:g}"
 
     def promote(self, trial: int, amount: float, why: str, *, resume: bool) -> Promote:
         resource = self.resource(amount)

@@ -225,3 +225,18 @@ describe("URL state", () => {
     expect(choicesToParams(parseChoices(new URLSearchParams("q=tags:x"))).toString()).toBe("q=tags%3Ax");
   });
 });
+
+describe("axes of whole numbers", () => {
+  const labels = (values: number[], kind?: "linear" | "log") => makeScale(values, kind).ticks.map(({ label }) => label);
+
+  it("have whole ticks", () => {
+    expect(labels([1, 2, 3], "linear")).toEqual(["1", "2", "3"]);
+    expect(labels([4, 4], "linear")).toEqual(["3", "4", "5"]);
+    expect(labels([2, 8], "linear")).toEqual(["2", "4", "6", "8"]);
+    expect(labels([16, 32, 64], "log")).toEqual(["16", "32", "64"]);
+  });
+
+  it("are not forced on fractions", () => {
+    expect(labels([0, 0.5, 1], "linear")).toEqual(["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+  });
+});

@@ -77,13 +77,15 @@ function categories(values: Value[]): Scale {
 function linear(numbers: number[]): Scale {
   let lowest = Math.min(...numbers);
   let highest = Math.max(...numbers);
+  const isWhole = numbers.every(Number.isInteger);
   if (lowest === highest) {
-    const room = Math.abs(lowest) / 10 || 1;
+    const room = isWhole ? 1 : Math.abs(lowest) / 10 || 1;
     lowest -= room;
     highest += room;
   }
   const span = highest - lowest;
-  const ticks = niceSteps(lowest, highest).map((value) => ({ at: (value - lowest) / span, label: shortNumber(value) }));
+  const steps = niceSteps(lowest, highest, 5, isWhole ? 1 : 0);
+  const ticks = steps.map((value) => ({ at: (value - lowest) / span, label: shortNumber(value) }));
   return {
     kind: "linear",
     place: (value) => (typeof value === "number" && Number.isFinite(value) ? (value - lowest) / span : null),
@@ -107,7 +109,11 @@ function logarithmic(numbers: number[]): Scale {
   for (let power = Math.ceil(low - 1e-9); power <= high + 1e-9; power += every) {
     ticks.push({ at: (power - low) / (high - low), label: shortNumber(10 ** power) });
   }
-  if (ticks.length < 2) {
+  const whole = [...new Set(numbers)].sort((a, b) => a - b);
+  if (ticks.length < 2 && whole.length <= 6 && whole.every(Number.isInteger)) {
+    ticks.length = 0;
+    for (const value of whole) ticks.push({ at: (Math.log10(value) - low) / (high - low), label: shortNumber(value) });
+  } else if (ticks.length < 2) {
     ticks.length = 0;
     for (const at of [0, 0.5, 1]) ticks.push({ at, label: shortNumber(10 ** (low + at * (high - low))) });
   }
@@ -125,11 +131,11 @@ function logarithmic(numbers: number[]): Scale {
   };
 }
 
-/** About five round numbers inside a range. */
-export function niceSteps(lowest: number, highest: number, about = 5): number[] {
+/** About five round numbers inside a range; `least` is the smallest distance, 1 for whole numbers. */
+export function niceSteps(lowest: number, highest: number, about = 5, least = 0): number[] {
   const rough = (highest - lowest) / about;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10) * power;
+  const step = Math.max(least, ([1, 2, 5, 10].find((factor) => factor * power >= rough) ?? 10) * power);
   const found: number[] = [];
   for (let count = Math.ceil(lowest / step - 1e-9); count * step <= highest + step * 1e-9; count++) {
     found.push(Number((count * step).toPrecision(12)));

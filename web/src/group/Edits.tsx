@@ -3,9 +3,9 @@
 import { type FormEvent, type ReactNode, useId, useState } from "react";
 import { apiPath, type GroupDetails, isDone, type Json, post } from "../api";
 import { short } from "../format";
-import { notifyError } from "../run/Actions";
 import type { Dimension } from "../types";
 import { Confirm, Dialog, Icon, notify } from "../ui";
+import { notifyError } from "../ui/notifyError";
 
 type Props = { group: GroupDetails; reload: () => void };
 type Asked = "point" | "extend" | "finish" | null;

@@ -6,7 +6,7 @@ import { lazy, type ReactNode, Suspense, useCallback, useMemo, useRef } from "re
 import { apiPath, type GroupDetails, isDone, type ParamImportance, type TrialRow, useResource } from "../api";
 import { LazyMount } from "../charts/LazyMount";
 import type { Kind } from "../compare/scales";
-import { durationText, num, number, plural, seconds, short } from "../format";
+import { durationText, number, plural, seconds, short } from "../format";
 import { Link, useParam } from "../router";
 import { type RunContext, useOnFinish } from "../run/runContext";
 import { ErrorMessage, Spinner } from "../ui";
@@ -19,7 +19,7 @@ import { ParallelAxes } from "./ParallelAxes";
 import { type PlotData, plotDataOf } from "./plotData";
 import { Rungs, resourceName } from "./Rungs";
 import { Slices } from "./Slices";
-import { amountsOf, pointsOf } from "./trials";
+import { amountsOf, meanText, pointsOf } from "./trials";
 import { useTrials } from "./useTrials";
 
 const TrialsTable = lazy(() => import("./TrialsTable").then((module) => ({ default: module.TrialsTable })));
@@ -130,7 +130,7 @@ function Progress({ group, isLive, rows }: { group: GroupDetails; isLive: boolea
       {group.best && group.metric && (
         <p className="group-best">
           <span>
-            best {group.metric.name} <b className="number">{number(num(group.best.value))}</b>
+            best {group.metric.name} <b className="number">{meanText(group.best)}</b>
           </span>
           <Link to={`/runs/${encodeURIComponent(group.best.run)}`}>trial {group.best.trial}</Link>
           {best && (

@@ -17,15 +17,19 @@ export function HistoryPlot({ data }: { data: PlotData }): ReactNode {
       const marks = data.points.flatMap(({ row, value, look }, index) => {
         const at = look === "value" ? data.scale.place(value) : null;
         if (look === null || (look === "value" && at === null)) return [];
-        return [{ x: place(index), y: at === null ? area.bottom + 24 : toY(area, at), row, look }];
+        const ends = look === "value" && row.value === value ? (row.interval ?? []) : [];
+        const bar = ends.map((end) => data.scale.place(end)).filter((end) => end !== null);
+        const y = at === null ? area.bottom + 24 : toY(area, at);
+        return [{ x: place(index), y, row, look, bar: bar.map((end) => toY(area, end)) }];
       });
       const best = runningBest(data.points, data.maximize);
       const radius = data.points.length > 2000 ? 1.5 : data.points.length > 300 ? 2.2 : 3.2;
       const paint: ReturnType<Parameters<typeof Plot>[0]["draw"]>["paint"] = (g, ink) => {
         paintAxes(g, ink, area, across, data.scale);
         g.globalAlpha = data.points.length > 2000 ? 0.55 : 0.85;
-        for (const { x, y, look } of marks) {
+        for (const { x, y, look, bar } of marks) {
           if (look === "value") {
+            if (bar.length === 2) paintBar(g, x, bar, ink.series);
             g.fillStyle = ink.series;
             paintDot(g, x, y, radius);
           } else {
@@ -55,16 +59,27 @@ export function HistoryPlot({ data }: { data: PlotData }): ReactNode {
     },
     [data],
   );
+  const isRepeated = data.points.some(({ row }) => row.interval);
   const label = `${data.metric} of ${data.points.length} trials in order, with the best so far`;
   return (
     <>
       <Plot label={label} height={HEIGHT} draw={draw} describe={data.describe} />
       <ul className="plot-key">
-        <li className="is-series">{data.metric}</li>
+        <li className="is-series">{isRepeated ? `${data.metric}: mean and its 95 % interval` : data.metric}</li>
         <li className="is-best">best so far</li>
         <li className="is-bad">failed or invalid</li>
         <li className="is-warn">not a number</li>
       </ul>
     </>
   );
+}
+
+/** The interval of a mean. */
+function paintBar(g: CanvasRenderingContext2D, x: number, ends: number[], colour: string): void {
+  g.strokeStyle = colour;
+  g.lineWidth = 1;
+  g.beginPath();
+  g.moveTo(x, ends[0] as number);
+  g.lineTo(x, ends[1] as number);
+  g.stroke();
 }

@@ -9,7 +9,7 @@ import { StatusMark, VirtualList } from "../ui";
 import { useNarrow, useNow } from "../ui/hooks";
 import { paramText } from "./plotData";
 import { resourceName } from "./Rungs";
-import { endText, topRungs } from "./trials";
+import { endText, meanText, topRungs } from "./trials";
 
 const ROW_HEIGHT = 32;
 const NARROW_ROW_HEIGHT = 62;
@@ -42,7 +42,8 @@ export function TrialsTable({
     return sort === "value" ? found.sort((a, b) => worth(b, group) - worth(a, group) || a.trial - b.trial) : found;
   }, [rows, state, sort, group]);
   const names = group.settings.dimensions.slice(0, MOST_PARAMS).map((dimension) => dimension.name);
-  const template = `64px 104px 96px ${hasRungs(group) ? "76px " : ""}${names.map(() => "minmax(76px, 1fr) ").join("")}86px minmax(220px, 2.4fr)`;
+  const width = rows.some((row) => row.interval) ? 140 : 96;
+  const template = `64px 104px ${width}px ${hasRungs(group) ? "76px " : ""}${names.map(() => "minmax(76px, 1fr) ").join("")}86px minmax(220px, 2.4fr)`;
   const least = 700 + names.length * 86;
   const counts = new Map<string, number>();
   for (const { state } of rows) counts.set(state, (counts.get(state) ?? 0) + 1);
@@ -148,7 +149,7 @@ function WideRow({
         <StatusMark status={TONES[row.state]} label={row.state} />
       </span>
       <span role="cell" className="number" title={value === null ? undefined : exact(value)}>
-        {number(value)}
+        {meanText(row)}
       </span>
       {hasRungs(group) && (
         <span role="cell" className="number">
@@ -176,7 +177,7 @@ function NarrowRow({ row, names, why, took }: RowProps): ReactNode {
       <span role="cell" className="row">
         <StatusMark status={TONES[row.state]} label={row.state} bare />
         <TrialLink row={row} />
-        <b className="number">{number(num(row.value))}</b>
+        <b className="number">{meanText(row)}</b>
         <span className="grow" />
         <span className="faint">{took}</span>
       </span>

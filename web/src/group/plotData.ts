@@ -2,9 +2,9 @@
 
 import { valueText } from "../compare/fields";
 import { type Kind, makeScale, type Scale } from "../compare/scales";
-import { number, short } from "../format";
+import { short } from "../format";
 import type { Dimension, GroupDetails, TrialRow } from "../types";
-import { goodness, isFinitePoint, isLog, type Point } from "./trials";
+import { goodness, isFinitePoint, isLog, meanText, type Point } from "./trials";
 
 export type Measured = { row: TrialRow; value: number; good: number };
 
@@ -41,8 +41,7 @@ export function plotDataOf(group: GroupDetails, points: Point[], kind: Kind | un
 }
 
 function describe(row: TrialRow, metric: string, dimensions: Dimension[]): string {
-  const value =
-    row.value === null ? row.state : `${metric} ${typeof row.value === "number" ? number(row.value) : row.value}`;
+  const value = row.value === null ? row.state : `${metric} ${meanText(row)}`;
   const params = dimensions.map(({ name }) => `${name} ${short(row.params[name])}`);
   return [`trial ${row.trial}: ${value}`, params.join(", "), row.why].filter(Boolean).join("\n");
 }

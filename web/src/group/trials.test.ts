@@ -4,6 +4,7 @@ import {
   amountsOf,
   endText,
   goodness,
+  meanText,
   merged,
   pointsOf,
   runningBest,
@@ -145,5 +146,13 @@ describe("a surface", () => {
     expect(value(0.1, 0.1)).toBeCloseTo(1);
     expect(value(0.9, 0.1)).toBeCloseTo(0);
     expect(value(0.5, 0.9)).toBeNaN();
+  });
+});
+
+describe("meanText", () => {
+  it("adds half of the interval of repeated runs", () => {
+    expect(meanText(trial(1, { value: 0.31, interval: [0.29, 0.33] }))).toBe("0.31 ± 0.02");
+    expect(meanText(trial(1, { value: 0.31, interval: null }))).toBe("0.31");
+    expect(meanText(trial(1, { value: null }))).toBe("–");
   });
 });

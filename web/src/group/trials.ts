@@ -1,13 +1,19 @@
 /** The trials of a group as its plots show them: values, running best, slots, samples. */
 
-import { num, seconds } from "../format";
-import type { Dimension, TrialRow } from "../types";
+import { num, number, seconds } from "../format";
+import type { Dimension, Interval, Num, TrialRow } from "../types";
 
 /** How a plot marks a trial: by its value; as not a number, failed or stopped; not at all. */
 export type Look = "value" | "nan" | "failed" | "stopped" | null;
 
 /** A trial with the value that the plots compare. `value` is null for one that has none. */
 export type Point = { row: TrialRow; value: number | null; look: Look };
+
+/** `0.31`, or for the mean of repeated runs `0.31 ± 0.02`, half of its 95 % interval. */
+export function meanText(row: { value: Num | null; interval?: Interval | null }): string {
+  const text = number(num(row.value));
+  return row.interval ? `${text} ± ${number((row.interval[1] - row.interval[0]) / 2, 2)}` : text;
+}
 
 /** Rows by the number of the trial; `changed` replaces those it has. Returns a new list only if something differs. */
 export function merged(rows: TrialRow[], changed: TrialRow[]): TrialRow[] {

@@ -1,8 +1,10 @@
 import type { ReactNode } from "react";
-import { type Json, type ModelDetails, type ModelEventRow, useResource, type VersionRow } from "../api";
+import { API, type Json, type ModelDetails, type ModelEventRow, useResource, type VersionRow } from "../api";
 import { ago, bytes, num, number, plural, short, timestamp, value, visible } from "../format";
 import { Link, useTitle } from "../router";
-import { CommandBox, CopyButton, EmptyState, ErrorMessage, Spinner } from "../ui";
+import { CommandBox, CopyButton, EmptyState, ErrorMessage, Icon, Spinner } from "../ui";
+import { AliasEditor } from "./AliasEditor";
+import { LineageGraph } from "./LineageGraph";
 
 /** A model: its versions with aliases and lineage, and its history. */
 export function ModelPage({ name }: { name: string }): ReactNode {
@@ -49,11 +51,12 @@ export function ModelPage({ name }: { name: string }): ReactNode {
         <h2>Versions</h2>
         {versions.length === 0 && <p className="soft">All versions were deleted.</p>}
         {versions.map((version) => (
-          <Version key={version.number} version={version} />
+          <Version key={version.number} version={version} path={path} aliases={data.aliases} reload={reload} />
         ))}
       </section>
+      {versions.length > 0 && <LineageGraph path={path} versions={versions} />}
       <section>
-        <h2>Download</h2>
+        <h2>Download on the command line</h2>
         <CommandBox text={`phalanx models get ${data.name}${data.latest ? `/${data.latest}` : ""}`} />
       </section>
       <Events events={data.events} />
@@ -75,22 +78,25 @@ function Labels({ labels }: { labels: Record<string, string> }): ReactNode {
   );
 }
 
-function Version({ version }: { version: VersionRow }): ReactNode {
+type VersionProps = { version: VersionRow; path: string; aliases: Record<string, number>; reload: () => void };
+
+function Version({ version, path, aliases, reload }: VersionProps): ReactNode {
   const metrics = Object.entries(version.metrics);
   const size = version.size === null ? null : bytes(version.size);
   return (
     <article className="card version" id={`version-${version.number}`}>
       <div className="row version-head">
         <h3>Version {version.number}</h3>
-        {version.aliases.map((alias) => (
-          <span key={alias} className="tag is-accent">
-            {alias}
-          </span>
-        ))}
+        <AliasEditor version={version} path={path} aliases={aliases} reload={reload} />
         <span className="grow" />
         <span className="faint" title={timestamp(version.created_at)}>
           {visible(version.user)} · {ago(version.created_at)}
         </span>
+        {version.files !== null && (
+          <a className="button small" href={`${API}${path}/versions/${version.number}/download`} download>
+            <Icon name="download" size={14} /> Download
+          </a>
+        )}
       </div>
       {version.description && <p>{version.description}</p>}
       {metrics.length > 0 && (

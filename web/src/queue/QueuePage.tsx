@@ -1,10 +1,21 @@
 import "./queue.css";
-import type { ReactNode } from "react";
-import { type Machine, type Queue, type QueueRow, type ResourceRequest, useEventStream, useResource } from "../api";
+import { type ReactNode, useState } from "react";
+import {
+  apiPath,
+  type Machine,
+  post,
+  type Queue,
+  type QueueRow,
+  type ResourceRequest,
+  useEventStream,
+  useResource,
+} from "../api";
 import { ago, durationText, elapsedSeconds, mib, plural, runTitle, timestamp, visible } from "../format";
 import { Link, useTitle } from "../router";
-import { EmptyState, ErrorMessage, Spinner, StatusMark } from "../ui";
+import { canEdit, useSession } from "../session";
+import { Confirm, EmptyState, ErrorMessage, Icon, notify, Spinner, StatusMark } from "../ui";
 import { useCoalesced, useNow } from "../ui/hooks";
+import { notifyError } from "../ui/notifyError";
 import { MachineCard } from "./MachineCard";
 
 const POLL_MS = 5000;
@@ -32,8 +43,8 @@ export default function QueuePage(): ReactNode {
           Submitted runs appear here until they finish.
         </EmptyState>
       )}
-      {running.length > 0 && <Running rows={running} now={now} />}
-      {waiting.length > 0 && <Waiting rows={waiting} now={now} />}
+      {running.length > 0 && <Running rows={running} now={now} reload={queue.reload} />}
+      {waiting.length > 0 && <Waiting rows={waiting} now={now} reload={queue.reload} />}
       {queue.data?.schedules === false && waiting.length > 0 && (
         <p className="soft">
           No scheduler is running, so waiting runs do not start. Start one with <code>phalanx serve</code>.
@@ -43,9 +54,9 @@ export default function QueuePage(): ReactNode {
   );
 }
 
-type RowsProps = { rows: QueueRow[]; now: number };
+type RowsProps = { rows: QueueRow[]; now: number; reload: () => void };
 
-function Running({ rows, now }: RowsProps): ReactNode {
+function Running({ rows, now, reload }: RowsProps): ReactNode {
   return (
     <section>
       <h2>{plural(rows.length, "run")} active</h2>
@@ -58,6 +69,7 @@ function Running({ rows, now }: RowsProps): ReactNode {
             <span className="number queue-time" title={timestamp(run.started_at)}>
               {run.started_at ? durationText(elapsedSeconds(run.started_at, null, now)) : run.status}
             </span>
+            <RowActions run={run} reload={reload} />
           </div>
         ))}
       </div>
@@ -65,7 +77,7 @@ function Running({ rows, now }: RowsProps): ReactNode {
   );
 }
 
-function Waiting({ rows, now }: RowsProps): ReactNode {
+function Waiting({ rows, now, reload }: RowsProps): ReactNode {
   return (
     <section>
       <h2>{plural(rows.length, "run")} waiting</h2>
@@ -76,17 +88,110 @@ function Waiting({ rows, now }: RowsProps): ReactNode {
               {run.place ?? index + 1}
             </span>
             <Which run={run} />
-            <span className="faint queue-request">
-              {requestText(run.asked)}
-              {run.priority !== 0 && ` · priority ${run.priority}`}
-            </span>
+            <span className="faint queue-request">{requestText(run.asked)}</span>
             <span className="number queue-time" title={timestamp(run.created_at)}>
               {ago(run.created_at, now)}
             </span>
+            <RowActions run={run} reload={reload} isWaiting />
           </div>
         ))}
       </div>
     </section>
+  );
+}
+
+type ActionProps = { run: QueueRow; reload: () => void; isWaiting?: boolean };
+
+/** Priority up and down while a run waits, and stop. */
+function RowActions({ run, reload, isWaiting = false }: ActionProps): ReactNode {
+  const { data: session } = useSession();
+  const [isConfirming, setConfirming] = useState(false);
+  const [isBusy, setBusy] = useState(false);
+  const isAllowed = canEdit(session, run.project);
+  const change = async (verb: "priority" | "stop", body: Record<string, number>, done: string): Promise<void> => {
+    setBusy(true);
+    try {
+      await post(`${apiPath`/runs/${run.id}`}/${verb}`, body);
+      notify(done);
+    } catch (error) {
+      notifyError(error);
+    }
+    setBusy(false);
+    setConfirming(false);
+    reload();
+  };
+  const priority = (by: number): void => {
+    const next = run.priority + by;
+    void change("priority", { priority: next }, `Priority of ${runTitle(run)} set to ${next}.`);
+  };
+  return (
+    <span className="queue-actions">
+      {isWaiting && (
+        <span className="queue-priority" title="Runs with a higher priority start first">
+          {isAllowed && (
+            <PriorityButton
+              label={`Lower priority of ${runTitle(run)}`}
+              icon="down"
+              isBusy={isBusy}
+              go={() => priority(-1)}
+            />
+          )}
+          <span className="number">
+            <span className="faint">priority</span> {run.priority}
+          </span>
+          {isAllowed && (
+            <PriorityButton
+              label={`Raise priority of ${runTitle(run)}`}
+              icon="up"
+              isBusy={isBusy}
+              go={() => priority(1)}
+            />
+          )}
+        </span>
+      )}
+      {isAllowed && (
+        <button
+          type="button"
+          className="button danger small"
+          aria-label={`Stop ${runTitle(run)}`}
+          disabled={isBusy}
+          onClick={() => setConfirming(true)}
+        >
+          <Icon name="stop" size={12} /> Stop
+        </button>
+      )}
+      {isConfirming && (
+        <Confirm
+          title={`Stop ${runTitle(run)}?`}
+          verb="Stop"
+          danger
+          busy={isBusy}
+          onYes={() => void change("stop", {}, `Stopping ${runTitle(run)}.`)}
+          onNo={() => setConfirming(false)}
+        >
+          {isWaiting
+            ? "The run leaves the queue without starting."
+            : "All replicas receive SIGTERM, and SIGKILL after the grace period. Logs, metrics and outputs are kept."}
+        </Confirm>
+      )}
+    </span>
+  );
+}
+
+type PriorityProps = { label: string; icon: "up" | "down"; isBusy: boolean; go: () => void };
+
+function PriorityButton({ label, icon, isBusy, go }: PriorityProps): ReactNode {
+  return (
+    <button
+      type="button"
+      className="button plain icon small"
+      aria-label={label}
+      title={label}
+      disabled={isBusy}
+      onClick={go}
+    >
+      <Icon name={icon} size={14} />
+    </button>
   );
 }
 

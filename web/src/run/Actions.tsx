@@ -1,10 +1,12 @@
 /** The actions on a run: stop, restart (also with its outputs), resume, delete. Each asks for confirmation. */
 
 import { type ReactNode, useState } from "react";
-import { ApiError, apiPath, del, isDone, post, type RunRow } from "../api";
+import { apiPath, del, isDone, post, type RunRow } from "../api";
 import { runTitle } from "../format";
 import { Link, navigate } from "../router";
+import { useTensorBoard } from "../tensorboard/useTensorBoard";
 import { Confirm, Icon, type IconName, Menu, notify } from "../ui";
+import { notifyError } from "../ui/notifyError";
 import type { RunContext } from "./runContext";
 
 type RunAction = {
@@ -67,6 +69,7 @@ export function Actions({ context }: { context: RunContext }): ReactNode {
   const { run } = context;
   const [confirming, setConfirming] = useState<RunAction | null>(null);
   const [isBusy, setBusy] = useState(false);
+  const board = useTensorBoard();
   const isOver = isDone(run.status);
   const first = isOver ? [ACTIONS.resume, ACTIONS.restart] : [ACTIONS.stop];
   const more = isOver ? [ACTIONS.copy, ACTIONS.delete] : [ACTIONS.restart, ACTIONS.copy];
@@ -90,7 +93,8 @@ export function Actions({ context }: { context: RunContext }): ReactNode {
           <Icon name={act.icon} size={14} /> {act.label}
         </button>
       ))}
-      <More context={context} acts={more} onAsk={setConfirming} />
+      <More context={context} acts={more} onAsk={setConfirming} onBoard={() => void board.open([run.id])} />
+      {board.dialog}
       {confirming && (
         <Confirm
           title={`${confirming.label} ${runTitle(run)}?`}
@@ -111,10 +115,12 @@ function More({
   context,
   acts,
   onAsk,
+  onBoard,
 }: {
   context: RunContext;
   acts: RunAction[];
   onAsk: (act: RunAction) => void;
+  onBoard: () => void;
 }): ReactNode {
   const { run, readOnlyReason } = context;
   return (
@@ -124,6 +130,16 @@ function More({
           <Link className="menu-item" to={`/compare?run=${encodeURIComponent(run.id)}`}>
             <Icon name="compare" size={14} /> Compare
           </Link>
+          <button
+            type="button"
+            className="menu-item"
+            onClick={() => {
+              close();
+              onBoard();
+            }}
+          >
+            <Icon name="chart" size={14} /> TensorBoard
+          </button>
           <hr />
           {acts.map((act) => (
             <button
@@ -166,10 +182,4 @@ async function perform(act: RunAction, { run, reload }: RunContext): Promise<voi
     notifyError(error);
   }
   reload();
-}
-
-/** Shows an error and its hint as a toast. */
-export function notifyError(error: unknown): void {
-  const hint = error instanceof ApiError && error.hint ? ` (${error.hint})` : "";
-  notify(`${error instanceof Error ? error.message : String(error)}${hint}`, { bad: true });
 }

@@ -2,13 +2,13 @@
 
 import "./LogBar.css";
 import { type ReactNode, useEffect, useRef, useState } from "react";
-import { apiPath, get, queryString } from "../api";
+import { API, apiPath, get, queryString } from "../api";
 import { setParams, useParam, useRoute } from "../router";
 import { useShortcuts } from "../shortcuts";
 import { Icon, Menu, notify } from "../ui";
-import { notifyError } from "./Actions";
+import { notifyError } from "../ui/notifyError";
 import type { LogQuery } from "./logSource";
-import { RanksField } from "./RanksField";
+import { ReplicaField } from "./ReplicaField";
 import type { RunContext } from "./runContext";
 
 type FirstError = { lines: { cursor: string }[]; error: number | null };
@@ -19,7 +19,7 @@ async function jumpToError(query: LogQuery): Promise<void> {
       apiPath`/runs/${query.id}/first-error` + queryString({ attempt: query.attempt }),
     );
     const cursor = found.error === null ? null : found.lines[found.error]?.cursor;
-    if (cursor) setParams({ at: cursor, jump: null, ranks: null }, { push: true });
+    if (cursor) setParams({ at: cursor, jump: null, replica: null }, { push: true });
     else notify("No error found in these logs.");
   } catch (error) {
     notifyError(error);
@@ -50,7 +50,7 @@ export function LogBar({ context, query, isFollowing, onFollow }: BarProps): Rea
   return (
     <div className="log-bar">
       <SearchBox box={box} />
-      {total > 1 && <RanksField most={total - 1} none="all ranks" />}
+      {total > 1 && <ReplicaField replicas={context.topology?.replicas ?? []} />}
       <button
         type="button"
         className="button small"
@@ -68,23 +68,28 @@ export function LogBar({ context, query, isFollowing, onFollow }: BarProps): Rea
       >
         {context.isLive ? "Follow" : "End"}
       </button>
+      <a
+        className="button icon small"
+        href={downloadUrl(query, params)}
+        download
+        title="Download the log as shown"
+        aria-label="Download log"
+      >
+        <Icon name="download" size={14} />
+      </a>
       <Menu label={<Icon name="more" />} name="Display options" className="button icon small" alignRight>
         {(close) => (
           <>
             <Choice label="Wrap long lines" isOn={params.get("wrap") !== "0"} name="wrap" close={close} />
             {total > 1 && (
-              <Choice label="Collapse identical lines of several ranks" isOn={query.fold} name="fold" close={close} />
+              <Choice
+                label="Collapse identical lines of several replicas"
+                isOn={query.fold}
+                name="fold"
+                close={close}
+              />
             )}
             <Choice label="Show times" isOn={params.get("times") !== "0"} name="times" close={close} />
-            {query.replicas.length === 1 && (
-              <a
-                className="menu-item"
-                href={`/api/v1${apiPath`/runs/${query.id}/logs/${query.replicas[0] as string}`}${queryString({ attempt: query.attempt })}`}
-                download
-              >
-                <Icon name="download" size={14} /> Download this log
-              </a>
-            )}
           </>
         )}
       </Menu>
@@ -118,13 +123,25 @@ function Choice({
   );
 }
 
+function downloadUrl(query: LogQuery, params: URLSearchParams): string {
+  const [text, regex] = [params.get("q"), params.get("regex")];
+  const fields = {
+    replica: query.replicas || null,
+    attempt: query.attempt,
+    text: text || null,
+    regex: text ? regex : null,
+  };
+  return `${API}${apiPath`/runs/${query.id}/lines/download`}${queryString(fields)}`;
+}
+
 function SearchBox({ box }: { box: { current: HTMLInputElement | null } }): ReactNode {
   const [searchText, setSearchText] = useParam("q");
+  const [regex, setRegex] = useParam("regex");
   const [draft, setDraft] = useState(searchText);
   useEffect(() => setDraft(searchText), [searchText]);
   return (
     <form
-      className="grow"
+      className="grow log-query"
       onSubmit={(event) => {
         event.preventDefault();
         setSearchText(draft.trim());
@@ -134,7 +151,7 @@ function SearchBox({ box }: { box: { current: HTMLInputElement | null } }): Reac
         ref={box}
         type="search"
         className="field"
-        placeholder="Search the log"
+        placeholder={regex ? "Search by regular expression" : "Search the log"}
         aria-label="Search the log"
         value={draft}
         maxLength={500}
@@ -143,6 +160,16 @@ function SearchBox({ box }: { box: { current: HTMLInputElement | null } }): Reac
           if (event.target.value === "") setSearchText("");
         }}
       />
+      <button
+        type="button"
+        className="button plain small log-regex"
+        aria-pressed={regex === "1"}
+        aria-label="Regular expression"
+        title="Regular expression (RE2 syntax; ignores case)"
+        onClick={() => setRegex(regex ? "" : "1")}
+      >
+        .*
+      </button>
     </form>
   );
 }

@@ -1,14 +1,14 @@
 /** Log lines with time and rank, rendered in groups that React can skip. */
 
 import "./LogLines.css";
-import { type MouseEvent, memo, type ReactNode, useMemo } from "react";
+import { type CSSProperties, type MouseEvent, memo, type ReactNode, useMemo } from "react";
 import type { LogLine } from "../api";
 import { clock, timestamp } from "../format";
 import { currentRoute, setParams, useRoute, withParams } from "../router";
 import { notify } from "../ui";
+import { AnsiText } from "./AnsiText";
 import { Highlight } from "./Highlight";
 import { chunks, plainText, toneOf } from "./logWindow";
-import { rankText } from "./ranks";
 
 /** The rank of each replica by its name. */
 export type Ranks = ReadonlyMap<string, number>;
@@ -39,6 +39,7 @@ export function LogLines({ lines, ranks, searchText, marked }: Props): ReactNode
     // biome-ignore lint/a11y/useKeyWithClickEvents: the buttons handle keys
     <div
       className={`log-lines${hasTimes ? "" : " has-no-times"}${ranks.size > 1 ? "" : " has-no-ranks"}`}
+      style={{ "--who": `${whoWidth(ranks)}ch` } as CSSProperties}
       onClick={click}
     >
       {groups.map((group) => (
@@ -90,8 +91,8 @@ function LogLineRow({
   searchText: string;
   isMarked: boolean;
 }): ReactNode {
-  const tone = toneOf(line.text);
   const text = plainText(line.text);
+  const tone = toneOf(text);
   return (
     <div className={`log-line${tone ? ` tone-${tone}` : ""}${isMarked ? " is-marked" : ""}`} data-cursor={line.cursor}>
       <button
@@ -108,7 +109,9 @@ function LogLineRow({
           {whoText(line, ranks)}
         </span>
       )}
-      <span className="log-text">{searchText ? <Highlight text={text} searchText={searchText} /> : text}</span>
+      <span className="log-text">
+        {searchText ? <Highlight text={text} searchText={searchText} /> : <AnsiText text={line.text} />}
+      </span>
     </div>
   );
 }
@@ -118,12 +121,32 @@ function whoTitle(line: LogLine): string {
   return names.length > 6 ? `${names.slice(0, 5).join(", ")} and ${names.length - 5} more` : names.join(", ");
 }
 
-/** `[3]`, `[0-7]`, `[all]`. */
-export function whoText(line: Pick<LogLine, "rank" | "replica" | "replicas">, ranks: Ranks): string {
+const MAX_WHO = 26;
+
+/** The width of the names in characters, so that all lines start at the same place. */
+function whoWidth(ranks: Ranks): number {
+  const longest = Math.max(3, ...[...ranks.keys()].slice(0, 2000).map((name) => name.length));
+  return Math.min(MAX_WHO, longest + (ranks.size > 2 ? 3 : 0)) + 1;
+}
+
+/** `worker-3`, `worker-0..2`, `all`. */
+export function whoText(line: Pick<LogLine, "replica" | "replicas">, ranks: Ranks): string {
   const names = line.replicas ?? [line.replica];
-  if (names.length > 1 && names.length >= ranks.size) return "[all]";
-  const known = names.map((name) => ranks.get(name));
-  if (names.length > 1 && known.every((rank) => rank !== undefined)) return `[${rankText(known as number[])}]`;
-  if (names.length > 1) return `[${line.rank ?? line.replica} +${names.length - 1}]`;
-  return `[${line.rank ?? line.replica}]`;
+  if (names.length > 1 && names.length >= ranks.size) return "all";
+  return namesText(names);
+}
+
+/** Names with ranges of consecutive indices, as in `phalanx logs`. */
+export function namesText(names: readonly string[]): string {
+  const rows: { role: string; first: number; last: number }[] = [];
+  for (const name of names) {
+    const match = /^(.*)-(\d+)$/.exec(name);
+    const [role, index] = match ? [match[1] as string, Number(match[2])] : [name, -1];
+    const before = rows[rows.length - 1];
+    if (before && before.role === role && index > 0 && before.last === index - 1) before.last = index;
+    else rows.push({ role, first: index, last: index });
+  }
+  const text = ({ role, first, last }: (typeof rows)[number]) =>
+    first < 0 ? role : first === last ? `${role}-${first}` : `${role}-${first}..${last}`;
+  return rows.map(text).join(", ");
 }

@@ -2,16 +2,15 @@
 
 import "./LogSearch.css";
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
-import { apiPath, get, type LogLine, type LogMatches, queryString } from "../api";
+import { apiPath, get, type LogMatches, queryString } from "../api";
 import { bytes, clock, plural } from "../format";
 import { setParams } from "../router";
 import { useShortcuts } from "../shortcuts";
 import { ErrorMessage } from "../ui";
-import { Highlight } from "./Highlight";
 import type { LogQuery } from "./logSource";
-import { plainText } from "./logWindow";
 
-type ReplicaState = { found: LogLine[]; next: string | null; searched: number; isBusy: boolean; error: unknown };
+type FoundLine = LogMatches["found"][number];
+type ReplicaState = { found: FoundLine[]; next: string | null; searched: number; isBusy: boolean; error: unknown };
 
 const NOTHING: ReplicaState = { found: [], next: null, searched: 0, isBusy: true, error: null };
 
@@ -25,10 +24,11 @@ function added(old: ReplicaState, page: LogMatches, isBusy: boolean): ReplicaSta
   };
 }
 
-export function LogSearch({ query, searchText }: { query: LogQuery; searchText: string }): ReactNode {
+type Props = { query: LogQuery; searchText: string; isRegex: boolean };
+
+export function LogSearch({ query, searchText, isRegex }: Props): ReactNode {
   const { id, attempt, replicas } = query;
   const [state, setState] = useState<ReplicaState>(NOTHING);
-  const names = replicas.join(" ");
   const pending = useRef<AbortController | null>(null);
   const search = useCallback(
     async (from: string | null) => {
@@ -40,7 +40,14 @@ export function LogSearch({ query, searchText }: { query: LogQuery; searchText: 
       try {
         // A response covers a part of a long log. Continue until a part has matches.
         do {
-          const fields = { text: searchText, attempt, replica: names ? names.split(" ") : [], after, limit: 100 };
+          const fields = {
+            text: searchText,
+            regex: isRegex ? 1 : null,
+            attempt,
+            replica: replicas || null,
+            after,
+            limit: 100,
+          };
           const page = await get<LogMatches>(apiPath`/runs/${id}/lines/search` + queryString(fields), {
             signal: mine.signal,
           });
@@ -51,7 +58,7 @@ export function LogSearch({ query, searchText }: { query: LogQuery; searchText: 
         if (!mine.signal.aborted) setState((now) => ({ ...now, isBusy: false, error }));
       }
     },
-    [id, attempt, names, searchText],
+    [id, attempt, replicas, searchText, isRegex],
   );
   useEffect(() => {
     void search(null);
@@ -113,9 +120,9 @@ export function LogSearch({ query, searchText }: { query: LogQuery; searchText: 
                 onClick={() => setParams({ at: line.cursor })}
               >
                 <span className="faint">{line.at === null ? "" : clock(line.at)}</span>
-                <span className="log-who">[{line.rank ?? line.replica}]</span>
+                <span className="log-who">{line.replica}</span>
                 <span className="cut">
-                  <Highlight text={plainText(line.text)} searchText={searchText} />
+                  <Hit line={line} />
                 </span>
               </button>
             </li>
@@ -123,5 +130,19 @@ export function LogSearch({ query, searchText }: { query: LogQuery; searchText: 
         </ol>
       )}
     </section>
+  );
+}
+
+/** A line with the match that the server found. */
+function Hit({ line: { text, span } }: { line: FoundLine }): ReactNode {
+  // Positions count characters, not UTF-16 units.
+  const signs = [...text];
+  const [first, end] = span;
+  return (
+    <>
+      {signs.slice(0, first).join("")}
+      <mark>{signs.slice(first, end).join("")}</mark>
+      {signs.slice(end).join("")}
+    </>
   );
 }

@@ -11,7 +11,6 @@ import { LogSearch } from "./LogSearch";
 import { useFillHeight, useLogScroll } from "./logScroll";
 import { type LogQuery, useLog } from "./logSource";
 import { plainText } from "./logWindow";
-import { parseRanks } from "./ranks";
 import type { RunContext } from "./runContext";
 
 export default function LogsTab({ context }: { context: RunContext }): ReactNode {
@@ -25,15 +24,16 @@ export default function LogsTab({ context }: { context: RunContext }): ReactNode
   useFillHeight(scroller);
   const isWrapped = params.get("wrap") !== "0";
   const searchText = params.get("q") ?? "";
+  const isRegex = params.get("regex") === "1";
   const ranks = useRanks(context);
   return (
     <div className="logs">
       <LogBar context={context} isFollowing={isFollowing} onFollow={follow} query={query} />
-      {searchText && <LogSearch query={query} searchText={searchText} />}
+      {searchText && <LogSearch query={query} searchText={searchText} isRegex={isRegex} />}
       {shown && log.error ? <ErrorMessage error={log.error} retry={log.reload} /> : null}
       {shown && shown.leftOut > 0 && (
         <p className="soft log-note">
-          Logs of {plural(shown.leftOut, "more replica")} are not shown. Select ranks to see them.
+          Logs of {plural(shown.leftOut, "more replica")} are not shown. Select replicas to see them.
         </p>
       )}
       {log.error && !shown ? (
@@ -54,12 +54,14 @@ export default function LogsTab({ context }: { context: RunContext }): ReactNode
           {shown?.atStart && shown.lines.length > 0 && <div className="log-end">Start of the log</div>}
           {shown && shown.lines.length === 0 && shown.atEnd && (
             <EmptyState title={context.isLive ? "No output yet" : "No output"}>
-              {query.replicas.length
-                ? "The selected ranks wrote nothing in this attempt."
+              {query.replicas
+                ? "The selected replicas wrote nothing in this attempt."
                 : "Lines appear as soon as a replica writes them."}
             </EmptyState>
           )}
-          {shown && <LogLines lines={shown.lines} ranks={ranks} searchText={searchText} marked={query.at} />}
+          {shown && (
+            <LogLines lines={shown.lines} ranks={ranks} searchText={isRegex ? "" : searchText} marked={query.at} />
+          )}
           {shown?.atEnd && <Unfinished rows={shown.unfinished} />}
           {shown && !shown.atEnd && <div className="log-end">{log.isLoading ? "Loading later lines…" : "\u00a0"}</div>}
         </section>
@@ -77,7 +79,7 @@ function Unfinished({ rows }: { rows: { replica: string; rank: number | null; te
   return rows.slice(0, 64).map((row) => (
     <div key={row.replica} className="log-line log-unfinished">
       <span className="log-time">…</span>
-      <span className="log-who">[{row.rank ?? row.replica}]</span>
+      <span className="log-who">{row.replica}</span>
       <span className="log-text">{plainText(row.text)}</span>
     </div>
   ));
@@ -95,20 +97,14 @@ function useRanks({ topology }: RunContext): Ranks {
   }, [text]);
 }
 
-function useLogQuery({ run, topology }: RunContext): LogQuery {
+function useLogQuery({ run }: RunContext): LogQuery {
   const { params } = useRoute();
-  const ranks = params.get("ranks") ?? "";
-  const names = useMemo(() => {
-    const selected = parseRanks(ranks);
-    if (!selected) return "";
-    const found = (topology?.replicas ?? []).filter((one) => selected.includes(one.rank)).map((one) => one.name);
-    return found.join(" ");
-  }, [ranks, topology]);
+  const replicas = params.get("replica") ?? "";
   const attempt = params.get("attempt");
   const fold = params.get("fold") !== "0";
   const marked = params.get("at");
   return useMemo(
-    () => ({ id: run.id, attempt, fold, at: marked, replicas: names ? names.split(" ") : [] }),
-    [run.id, attempt, fold, marked, names],
+    () => ({ id: run.id, attempt, fold, at: marked, replicas }),
+    [run.id, attempt, fold, marked, replicas],
   );
 }

@@ -8,6 +8,7 @@ import { LazyMount } from "../charts";
 import { num, number, value } from "../format";
 import { useParam } from "../router";
 import { EmptyState, ErrorMessage, Spinner } from "../ui";
+import { Picture } from "../ui/Picture";
 import { bars, dots, groupMedia, MEDIA_KINDS, type MediaEvent, type MediaSeries } from "./media";
 import { matcher } from "./metricSections";
 import { pathPart } from "./outputs";
@@ -153,7 +154,7 @@ function FileEvent({ id, event }: { id: string; event: MediaEvent }): ReactNode 
         // biome-ignore lint/a11y/useMediaCaption: training has none
         <video className="media-image" src={url} aria-label={label} controls preload="metadata" />
       ) : (
-        <img className="media-image" src={url} alt={label} loading="lazy" />
+        <Picture className="media-image" src={url} alt={label} />
       )}
       {event.caption && <p className="soft media-caption">{event.caption}</p>}
     </>

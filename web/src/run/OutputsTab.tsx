@@ -97,7 +97,7 @@ type NodeProps = { id: string; row: OutputRow; depth: number; chosen: string; is
 function Node({ id, row, depth, chosen, isLive }: NodeProps): ReactNode {
   const folder = isFolder(row);
   const isAncestor = ancestors(chosen).includes(row.path);
-  const [isOpen, setOpen] = useState(isAncestor);
+  const [isOpen, setOpen] = useState(isAncestor || depth === 0);
   useEffect(() => {
     if (isAncestor) setOpen(true);
   }, [isAncestor]);

@@ -1,13 +1,19 @@
-/** A preview of an output file: text, JSON, table, image, audio, or HTML in a sandbox. */
+/** A preview of an output file: text, Markdown, notebook, JSON, table, image, audio, or HTML in a sandbox. */
 
 import "./Preview.css";
-import { type ReactNode, useState } from "react";
+import { lazy, type ReactNode, Suspense, useState } from "react";
 import { API, apiPath, type Preview, useResource } from "../api";
 import { bytes, plural, value } from "../format";
 import { setParams } from "../router";
 import { CopyButton, ErrorMessage, Icon, Spinner } from "../ui";
+import { Picture } from "../ui/Picture";
 import { CodeView } from "./CodeView";
 import { nameOf, pathPart } from "./outputs";
+
+const MarkdownFile = lazy(() => import("./MarkdownFile"));
+const Notebook = lazy(() => import("./Notebook"));
+const MAX_MARKDOWN = 1 << 20;
+const MAX_NOTEBOOK = 24 << 20;
 
 export function FilePreview({ id, path }: { id: string; path: string }): ReactNode {
   const response = useResource<Preview>(`${apiPath`/runs/${id}/preview`}/${pathPart(path)}`);
@@ -40,14 +46,30 @@ export function FilePreview({ id, path }: { id: string; path: string }): ReactNo
       </header>
       {response.error && !found ? <ErrorMessage error={response.error} retry={response.reload} /> : null}
       {!found && !response.error && <Spinner />}
-      {found && <Content preview={found} name={nameOf(path)} />}
+      {found && <Content preview={found} name={nameOf(path)} id={id} path={path} />}
     </article>
   );
 }
 
-function Content({ preview, name }: { preview: Preview; name: string }): ReactNode {
+type ContentProps = { preview: Preview; name: string; id: string; path: string };
+
+function Content({ preview, name, id, path }: ContentProps): ReactNode {
   const { kind, view } = preview;
-  if (kind === "image" && view) return <ImagePreview view={view} name={name} />;
+  if (kind === "image" && view) {
+    return (
+      <div className="preview-image">
+        <Picture src={view} alt={name} />
+      </div>
+    );
+  }
+  const Document = documentOf(preview, name);
+  if (Document) {
+    return (
+      <Suspense fallback={<Spinner />}>
+        <Document id={id} path={path} />
+      </Suspense>
+    );
+  }
   // biome-ignore lint/a11y/useMediaCaption: audio files of a run have no captions
   if (kind === "audio" && view) return <audio controls src={view} className="preview-audio" />;
   if (kind === "html" && view) return <HtmlPreview view={view} name={name} />;
@@ -62,14 +84,10 @@ function Content({ preview, name }: { preview: Preview; name: string }): ReactNo
   );
 }
 
-function ImagePreview({ view, name }: { view: string; name: string }): ReactNode {
-  const [isBroken, setBroken] = useState(false);
-  if (isBroken) return <p className="faint preview-cut">The browser cannot show this image.</p>;
-  return (
-    <a href={view} target="_blank" rel="noopener" className="preview-image">
-      <img src={view} alt={name} onError={() => setBroken(true)} />
-    </a>
-  );
+/** The renderer of a document that is not too large. */
+function documentOf({ kind, size }: Preview, name: string): typeof MarkdownFile | null {
+  if ((kind === "text" || kind === "json") && /\.ipynb$/i.test(name) && size <= MAX_NOTEBOOK) return Notebook;
+  return kind === "text" && /\.(?:md|markdown)$/i.test(name) && size <= MAX_MARKDOWN ? MarkdownFile : null;
 }
 
 /** Its own content security policy and the sandbox keep the file from this page and from the network. */

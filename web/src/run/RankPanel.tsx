@@ -9,6 +9,7 @@ import { Link, setParams } from "../router";
 import { useShortcuts } from "../shortcuts";
 import { CopyButton, ErrorMessage, Icon, StatusMark } from "../ui";
 import { useNow, useThrottled } from "../ui/hooks";
+import { AnsiText } from "./AnsiText";
 import { plainText, toneOf } from "./logWindow";
 import type { RunContext } from "./runContext";
 
@@ -104,10 +105,9 @@ function ReplicaState({ context, name }: Props): ReactNode {
 }
 
 function LogTail({ context: { run, topology, updates, isLive }, name }: Props): ReactNode {
-  const one = topology?.replicas.find((replica) => replica.name === name);
   const attempt = topology?.attempt;
   const response = useResource<LogPage>(
-    apiPath`/runs/${run.id}/lines` + queryString({ replica: name, attempt, limit: 100 }),
+    apiPath`/runs/${run.id}/lines` + queryString({ replica: name, attempt, limit: 100, ansi: 1 }),
     {
       keepPrevious: true,
     },
@@ -123,7 +123,7 @@ function LogTail({ context: { run, topology, updates, isLive }, name }: Props): 
   useEffect(() => {
     if (box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [lines]);
-  const to = `/runs/${encodeURIComponent(run.id)}/logs${queryString({ ranks: one?.rank, attempt: attempt === run.attempt ? null : attempt })}`;
+  const to = `/runs/${encodeURIComponent(run.id)}/logs${queryString({ replica: name, attempt: attempt === run.attempt ? null : attempt })}`;
   return (
     <section>
       <h3 className="rank-panel-title">
@@ -135,8 +135,8 @@ function LogTail({ context: { run, topology, updates, isLive }, name }: Props): 
         // biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable areas need keyboard focus
         <pre className="rank-panel-log" ref={box} tabIndex={0}>
           {lines?.map((line) => (
-            <span key={line.cursor} className={`tone-${toneOf(line.text) ?? "none"}`}>
-              {plainText(line.text)}
+            <span key={line.cursor} className={`tone-${toneOf(plainText(line.text)) ?? "none"}`}>
+              <AnsiText text={line.text} />
               {"\n"}
             </span>
           ))}

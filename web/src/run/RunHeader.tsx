@@ -8,7 +8,8 @@ import { Link } from "../router";
 import { isDone } from "../types";
 import { CopyButton, StatusMark } from "../ui";
 import { useNow } from "../ui/hooks";
-import { Actions, notifyError } from "./Actions";
+import { notifyError } from "../ui/notifyError";
+import { Actions } from "./Actions";
 import type { RunContext } from "./runContext";
 
 export function RunHeader({ context }: { context: RunContext }): ReactNode {

@@ -9,7 +9,8 @@ import type { RunContext } from "./runContext";
 export type LogQuery = {
   id: string;
   attempt: string | null;
-  replicas: readonly string[];
+  /** Names, roles or ranks, as the user wrote them: `worker-3`, `0-3`; empty for all. */
+  replicas: string;
   fold: boolean;
   /** The cursor of the line to open at; null for the end. */
   at: string | null;
@@ -20,7 +21,8 @@ const PAGE = 400;
 export function linesPath(query: LogQuery, more: { before?: string; after?: string; around?: string }): string {
   const { id, attempt, replicas, fold } = query;
   return (
-    apiPath`/runs/${id}/lines` + queryString({ replica: replicas, attempt, fold: fold ? 1 : 0, limit: PAGE, ...more })
+    apiPath`/runs/${id}/lines` +
+    queryString({ replica: replicas || null, attempt, fold: fold ? 1 : 0, limit: PAGE, ansi: 1, ...more })
   );
 }
 

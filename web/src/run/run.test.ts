@@ -70,10 +70,10 @@ describe("ranks", () => {
   it("prefix the lines that they share", () => {
     const ranks = new Map([0, 1, 2, 3].map((rank) => [`worker-${rank}`, rank]));
     const line = (replicas: string[]) => ({ replica: "worker-0", rank: 0, replicas });
-    expect(whoText(line(["worker-0"]), ranks)).toBe("[0]");
-    expect(whoText(line(["worker-0", "worker-1", "worker-2"]), ranks)).toBe("[0-2]");
-    expect(whoText(line([...ranks.keys()]), ranks)).toBe("[all]");
-    expect(whoText(line(["worker-0", "other"]), ranks)).toBe("[0 +1]");
+    expect(whoText(line(["worker-0"]), ranks)).toBe("worker-0");
+    expect(whoText(line(["worker-0", "worker-1", "worker-2"]), ranks)).toBe("worker-0..2");
+    expect(whoText(line([...ranks.keys()]), ranks)).toBe("all");
+    expect(whoText(line(["worker-0", "other"]), ranks)).toBe("worker-0, other");
   });
 });
 

@@ -3,6 +3,7 @@ import type { RunRow } from "../api";
 import { plural, runTitle, visible } from "../format";
 import { navigate } from "../router";
 import { canEdit, useSession } from "../session";
+import { useTensorBoard } from "../tensorboard/useTensorBoard";
 import { Confirm, Dialog, Icon, type IconName } from "../ui";
 import { BULK_ACTIONS, type BulkAction, performBulk, type TagChange, tagRuns } from "./bulkActions";
 
@@ -29,6 +30,7 @@ export function ActionBar({ runs, clear, done }: Props): ReactNode {
   const [confirming, setConfirming] = useState<BulkAction | null>(null);
   const [tagging, setTagging] = useState(false);
   const [busy, setBusy] = useState(false);
+  const board = useTensorBoard();
   const { data: session } = useSession();
   const isAllowed = runs.every((run) => canEdit(session, run.project));
   const applicable = (action: BulkAction): RunRow[] => runs.filter(BULK_ACTIONS[action].appliesTo);
@@ -53,6 +55,17 @@ export function ActionBar({ runs, clear, done }: Props): ReactNode {
       >
         <Icon name="compare" size={13} /> Compare
       </button>
+      <button
+        type="button"
+        className="button small"
+        aria-label="TensorBoard"
+        title="Open in TensorBoard"
+        disabled={board.isBusy || runs.length > MAX_COMPARED}
+        onClick={() => void board.open(runs.map((run) => run.id))}
+      >
+        <Icon name="chart" size={13} /> <span className="wide-only">TensorBoard</span>
+      </button>
+      {board.dialog}
       {isAllowed &&
         (Object.keys(BULK_ACTIONS) as BulkAction[]).filter(isShown).map((action) => (
           <button

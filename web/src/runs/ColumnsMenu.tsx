@@ -35,9 +35,9 @@ function Choices({ project, shown, rows, choose }: Props): ReactNode {
   const { data, error } = useResource<Columns>(`/runs/columns${queryString({ project })}`);
   const names = data ?? (error ? columnsOf(rows()) : { params: [], metrics: [] });
   const groups: [string, Choice[]][] = [
-    ["Metrics", names.metrics.map(({ name, runs }) => ({ key: `metric.${name}`, name, runs }))],
+    ["Metrics of the first rank", names.metrics.map(({ name, runs }) => ({ key: `metric.${name}`, name, runs }))],
     [
-      "Best values",
+      "Best values of the first rank",
       names.metrics.flatMap(({ name, runs }) =>
         BEST.map((of) => ({ key: `${of}.${name}`, name: `${of} ${name}`, runs })),
       ),

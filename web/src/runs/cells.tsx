@@ -127,7 +127,7 @@ const Star = ({ run, starred, onStar }: Pick<RowProps, "run" | "starred" | "onSt
     title={starred ? "Remove star" : "Star"}
     onClick={() => onStar(run)}
   >
-    <Icon name="star" size={13} />
+    {starred ? "★" : "☆"}
   </button>
 );
 

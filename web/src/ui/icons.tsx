@@ -26,6 +26,7 @@ const PATHS = {
   menu: "M2 4h12M2 8h12M2 12h12",
   more: "M3 8h.1M8 8h.1M13 8h.1",
   download: "M8 2v8m-3.5-3L8 10.5 11.5 7M2.5 13.5h11",
+  chart: "M2 2v12h12M4.5 10.5l3-3.5 2.5 2 3.5-5",
   plus: "M8 3v10M3 8h10",
   file: "M4 1.5h5.5L13 5v9.5H4zM9.5 1.5V5H13",
   folder: "M1.5 3h5l1.5 2h6.5v8h-13z",

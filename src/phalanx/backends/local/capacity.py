@@ -83,9 +83,9 @@ def excess(asked: Capacity, room: Capacity) -> str | None:
     """The part of a request that exceeds the capacity, in words; None when it fits."""
     parts = []
     if asked.cpus > room.cpus + 1e-9:
-        parts.append(f"{asked.cpus:g} CPUs of {room.cpus:g}")
+        parts.append(f"{asked.cpus:g} CPU{'' if asked.cpus == 1 else 's'} of {room.cpus:g}")
     if asked.memory_mib > room.memory_mib + 1e-9:
         parts.append(f"{asked.memory_mib / 1024:.1f} GiB of memory of {room.memory_mib / 1024:.1f}")
     if asked.gpus > room.gpus:
-        parts.append(f"{asked.gpus} GPUs of {room.gpus}")
+        parts.append(f"{asked.gpus} GPU{'' if asked.gpus == 1 else 's'} of {room.gpus}")
     return ", ".join(parts) or None

@@ -22,7 +22,8 @@ def command(url: str | None, status: bool, as_json: bool) -> None:
     """Log in to a server. From then on, commands submit, list and stop runs there.
 
     Asks for a token, or reads it from standard input. Create one on the server's page, in the menu of the user; or an
-    administrator does, with `phalanx token create NAME` on the server. The token is stored in ~/.config/phalanx/servers.json, readable only by you.
+    administrator does, with `phalanx token create NAME` on the server. The token is stored in
+    ~/.config/phalanx/servers.json, readable only by you.
 
     PHALANX_SERVER and PHALANX_TOKEN take precedence over the login. With PHALANX_HOME set, and inside a run, commands
     use the local home. `phalanx logout` removes the token.

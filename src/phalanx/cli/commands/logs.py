@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +15,9 @@ from phalanx.cli.render.output import printable
 from phalanx.cli.workspace.base import find_run, open_workspace
 from phalanx.cli.workspace.log_follower import follow, wait
 from phalanx.errors import CallError
+from phalanx.logs.line_pattern import LinePattern
 from phalanx.logs.lines import LogLine
+from phalanx.logs.replica_choice import choose
 from phalanx.logs.replica_logs import LogSource
 
 if TYPE_CHECKING:
@@ -27,12 +29,22 @@ if TYPE_CHECKING:
 @click.command("logs")
 @click.argument("run")
 @click.option(
-    "--replica", "names", multiple=True, metavar="NAME", help="Only this replica, such as worker-0. Repeatable."
+    "--replica",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Only this replica (worker-0), this role (worker), this rank (3) or these ranks (0-3). Repeatable.",
 )
 @click.option("--role", "roles", multiple=True, metavar="ROLE", help="Only this role, such as worker. Repeatable.")
 @click.option("--rank", "ranks", multiple=True, type=int, metavar="N", help="Only this rank. Repeatable.")
 @click.option("-f", "--follow", is_flag=True, help="Print new lines until the run finishes.")
 @click.option("--attempt", type=click.IntRange(1), help="Attempt of the run. Default: the latest.")
+@click.option(
+    "--grep",
+    "expression",
+    metavar="PATTERN",
+    help="Only lines that match this regular expression (RE2 syntax), ignoring case; `(?-i)` makes it case-sensitive.",
+)
 @click.option("--times", "with_times", is_flag=True, help="Prefix each line with its time.")
 @click.option("--errors", is_flag=True, help="Only the first error of the replica that failed first, and its cause.")
 @click.option("--tail", type=click.IntRange(0), metavar="N", help="Only the last N lines.")
@@ -45,6 +57,7 @@ def command(
     ranks: tuple[int, ...],
     follow: bool,
     attempt: int | None,
+    expression: str | None,
     with_times: bool,
     errors: bool,
     tail: int | None,
@@ -60,6 +73,9 @@ def command(
     """
     if errors and follow:
         raise CallError("--errors and --follow cannot be combined")
+    if errors and expression is not None:
+        raise CallError("--errors and --grep cannot be combined")
+    pattern = None if expression is None else LinePattern.of(expression, is_regex=True)
     with open_workspace(quiet=as_json) as workspace:
         found = find_run(workspace, run)
         if found.kind == "group":
@@ -73,9 +89,9 @@ def command(
             [source.name for source in sources], as_json=as_json, times=with_times, fold=not no_fold and not as_json
         )
         if follow:
-            code = _follow(workspace.logs, found, sources, attempt, tail, printer)
+            code = _follow(workspace.logs, found, sources, attempt, tail, printer, pattern)
         else:
-            code = _print_all(workspace.logs, found, sources, attempt, tail, printer)
+            code = _print_all(workspace.logs, found, sources, attempt, tail, printer, pattern)
     sys.exit(code)
 
 
@@ -85,8 +101,8 @@ def _chosen(
     """The replicas that the options select. Raises CallError for a value that selects none."""
     from phalanx.spec.suggestions import did_you_mean
 
+    named = choose(sources, names)
     known = (
-        ("--replica", names, [source.name for source in sources]),
         ("--role", roles, [source.role for source in sources]),
         ("--rank", map(str, ranks), [str(source.rank) for source in sources]),
     )
@@ -96,13 +112,7 @@ def _chosen(
                 hint = did_you_mean(word, there) if option != "--rank" else None
                 listed = ", ".join(dict.fromkeys(there[:20])) or "none"
                 raise CallError(f"{option} {word}: not in this run; " + (hint or f"it has {listed}"))
-    chosen = [
-        source
-        for source in sources
-        if (not names or source.name in names)
-        and (not roles or source.role in roles)
-        and (not ranks or source.rank in ranks)
-    ]
+    chosen = [source for source in named if (not roles or source.role in roles) and (not ranks or source.rank in ranks)]
     if not chosen and sources:
         raise CallError("no replica of the run matches all of --replica, --role and --rank")
     return chosen
@@ -117,29 +127,49 @@ def _refuse_attempt(run: Run, attempt: int | None) -> None:
 
 
 def _print_all(
-    logs: RunLogs, run: Run, sources: list[LogSource], attempt: int | None, tail: int | None, printer: LogPrinter
+    logs: RunLogs,
+    run: Run,
+    sources: list[LogSource],
+    attempt: int | None,
+    tail: int | None,
+    printer: LogPrinter,
+    pattern: LinePattern | None,
 ) -> int:
     if not run.attempt:
         click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)
         return 0
     if attempt is None and run.attempt > 1 and not printer.as_json:
         click.echo(f"attempt {run.attempt}; --attempt {run.attempt - 1} shows the previous one", err=True)
-    printer.show(logs.lines(run, sources, attempt or run.attempt, tail, fold=printer.fold is not None), tail)
+    last = tail if pattern is None else None  # of the lines that match, which may be anywhere
+    lines = logs.lines(run, sources, attempt or run.attempt, last, fold=printer.fold is not None)
+    printer.show(_matching(lines, pattern), tail)
     printer.close()
     return 0
+
+
+def _matching(lines: Iterator[LogLine], pattern: LinePattern | None) -> Iterator[LogLine]:
+    return lines if pattern is None else (line for line in lines if pattern.matches(line.text))
 
 
 # following -----------------------------------------------------------------------------------------------------------
 
 
 def _follow(
-    logs: RunLogs, run: Run, sources: list[LogSource], attempt: int | None, tail: int | None, printer: LogPrinter
+    logs: RunLogs,
+    run: Run,
+    sources: list[LogSource],
+    attempt: int | None,
+    tail: int | None,
+    printer: LogPrinter,
+    pattern: LinePattern | None,
 ) -> int:
     """Print new lines until the run finishes. Returns the exit code."""
     signals = _collect_signals()
     if not run.attempt:
         click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)
     batches = logs.follow(run, sources, attempt, tail, lambda seconds: wait(seconds, signals))
+    if pattern is not None:
+        batches = (batch._replace(lines=_matching(batch.lines, pattern)) for batch in batches)
     follow(batches, printer, signals)
     return 128 + signals[0] if signals else 0
 

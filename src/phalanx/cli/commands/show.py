@@ -52,7 +52,7 @@ def command(run: str, as_json: bool) -> None:
     click.echo(click.style(f"run {found.id}", bold=True) + (f" ({printable(found.name)})" if found.name else ""))
     click.echo(f"  status     {status_text(found.status)}: {printable(found.reason)}")
     if waits:
-        click.echo(f"  waits for  {printable(waits)}")
+        click.echo(f"  waiting    {printable(waits)}")
     click.echo(f"  kind       {found.kind}" + (f", {printable(found.framework)}" if found.framework else ""))
     click.echo(f"  project    {printable(found.project)}, by {printable(found.user)}")
     click.echo(f"  created    {found.created_at.astimezone():%Y-%m-%d %H:%M:%S}")

@@ -43,9 +43,11 @@ if TYPE_CHECKING:
     from phalanx.store import Artifact, Run, Store
     from phalanx.store.series.run_series import RunSeries
     from phalanx.submission.model import Submission
+    from phalanx.submission.queue_report import QueueReport
 
 RESUMED_S = 30.0  # limit for a busy scheduler to accept a resume
 TAKEN_S = 30.0  # and a change of a group
+QUEUE_S = 1.0  # how long a picture of the queue is used
 HOLD_S = 0.3  # how long a new line is held back for earlier lines of other replicas
 
 
@@ -59,6 +61,7 @@ class HomeWorkspace:
         self.files = HomeFiles(self.home)
         self.logs = HomeLogs(self.home, self.rows)
         self.acts = HomeRunActions(self.home, self.rows)
+        self._queue: tuple[float, QueueReport] | None = None
         if settled:
             with ExitStack() as undo:
                 undo.callback(self.close)
@@ -134,8 +137,22 @@ class HomeWorkspace:
         return ModelIndex(self.rows).runs_with(row.digest for row in artifacts if row.digest is not None)
 
     def waits_for(self, run: Run) -> str | None:
-        """What a run waits for, as text."""
-        return waits_for(self.rows, [run]).get(run.id)
+        """What a run waits for, here or in the queue of a cluster, as text."""
+        return waits_for(self.rows, [run]).get(run.id) or self._queue_reason(run)
+
+    def _queue_reason(self, run: Run) -> str | None:
+        from phalanx.submission.queue_report import QUEUED, QueueReport, requested
+
+        if run.status not in QUEUED:
+            return None
+        now = time.monotonic()
+        if self._queue is None or now - self._queue[0] > QUEUE_S:
+            from phalanx.backends.local.capacity import this_machine
+
+            active, blocked = self.rows.active(), self.rows.blocked()
+            report = QueueReport(active, blocked, lambda one: requested(self.home, one), this_machine()[0])
+            self._queue = now, report
+        return self._queue[1].why(run)
 
     def lies_in(self, run: Run) -> Mapping[str, str]:
         """The location of a run: its folder and the packages installed for it."""
@@ -284,6 +301,12 @@ class HomeRunActions:
                     return found
                 each(found)
                 runner.pause()
+
+    def set_priority(self, run: Run, priority: int) -> Run:
+        """Raises CallError."""
+        from phalanx.submission.priority import set_priority
+
+        return set_priority(self.home, self.store, run, priority)
 
     def clone(self, run: Run, how: str) -> Run:
         """A new run of the same file: `restart`, or `copy`, with a copy of its outputs. Raises CallError."""

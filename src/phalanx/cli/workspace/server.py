@@ -340,6 +340,9 @@ class ServerRunActions:
             found = [run if run.is_done else self.client.status(run.id) for run in found]
         return found
 
+    def set_priority(self, run: Run, priority: int) -> Run:
+        return self.client.set_priority(run, priority)
+
     def clone(self, run: Run, how: str) -> Run:
         return self.client.copy(run) if how == "copy" else self.client.restart(run)
 

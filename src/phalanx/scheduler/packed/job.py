@@ -29,7 +29,7 @@ from phalanx.home.run_tokens import server_secret
 from phalanx.ingest.adoption import adopt_all
 from phalanx.scheduler.executors import Executor, Executors
 from phalanx.scheduler.group_pass import GroupPass
-from phalanx.scheduler.local_executor import LocalExecutor
+from phalanx.scheduler.local_executor import LocalExecutor, LocalStart
 from phalanx.scheduler.loop import Scheduler
 from phalanx.scheduler.packed.nodes import (
     THREADS,
@@ -121,7 +121,8 @@ class PackedScheduler(Scheduler):
         busy = {gpu for facts in there for given in facts.get("gpus", {}).values() for gpu in given}
         named = any(THREADS in replica.defaults for replica in plan.replicas)
         try:
-            self.nodes.start(attempt_folder, working, {} if named else {THREADS: "1"}, allocate(node.gpus, busy, plan))
+            environment = {} if named else {THREADS: "1"}
+            self.nodes.start(LocalStart(attempt_folder, working, environment, allocate(node.gpus, busy, plan)))
         except subprocess.SubprocessError as fault:  # the next pass finds all replicas lost
             node.call("fail_start", folder=written_folder(attempt_folder), message=str(fault))
         self.change(run, Status.STARTING, f"agents started on {node.name}")

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from subprocess import SubprocessError
-from types import MappingProxyType
 from typing import Any
 
 from phalanx.agent.fork_server import ForkServerLost
@@ -26,7 +25,7 @@ from phalanx.ends import Cause, End
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import Home
-from phalanx.scheduler.local_executor import LocalExecutor
+from phalanx.scheduler.local_executor import LocalExecutor, LocalStart
 from phalanx.store import Run
 
 CONNECT_S = 120.0  # for the services of all nodes to appear
@@ -107,7 +106,8 @@ class NodeService:
             case "start":
                 environment = {**self.environment, **asked["environment"]}
                 folder = _folder(asked["folder"])
-                self.executor.start(folder, Path(asked["working"]), environment, asked["gpus"], asked["facts"])
+                start = LocalStart(folder, Path(asked["working"]), environment, asked["gpus"], asked["facts"])
+                self.executor.start(start)
             case "observe":
                 return [_states(self.executor.observe(_folder(folder))) for folder in asked["folders"]]
             case "is_starting":
@@ -181,18 +181,11 @@ class NodesExecutor(LocalExecutor):
             self.places[attempt_folder.run_id] = known
         return known
 
-    def start(
-        self,
-        attempt_folder: AttemptFolder,
-        working: Path,
-        environment: Mapping[str, str],
-        gpus: Mapping[str, list[str]],
-        facts: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
-        node = self.places[attempt_folder.run_id]
-        own = {**facts, MACHINE: node.name, "ends_at": self.ends_at}
-        fields = {"environment": dict(environment), "gpus": dict(gpus), "facts": own}
-        node.call("start", folder=written_folder(attempt_folder), working=str(working), **fields)
+    def start(self, asked: LocalStart) -> None:
+        node = self.places[asked.attempt_folder.run_id]
+        facts = {**asked.facts, MACHINE: node.name, "ends_at": self.ends_at}
+        fields = {"environment": dict(asked.environment), "gpus": dict(asked.gpus), "facts": facts}
+        node.call("start", folder=written_folder(asked.attempt_folder), working=str(asked.working), **fields)
 
     def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:
         """Ask each node once for all its runs."""

@@ -102,6 +102,7 @@ class Worker:
             only_admins_start=options.only_admins_start,
             sign_on=options.sign_on,
         )
+        self.boards = app.state.boards
         self.server = _server(app, options, counting)
 
     def end(self) -> None:
@@ -118,6 +119,7 @@ class Worker:
             self.close()
 
     def close(self) -> None:
+        self.boards.close()
         self.context.close()
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from phalanx import run_paths
-from phalanx.insight.comparison import code_entries, compare, environment_entries, flattened, read_tree
+from phalanx.insight.comparison import code_entries, compare, environment_entries, flattened, read_tree, without_params
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.responses import JsonResponse
 from phalanx.server.routes.charts import MOST_RUNS, visible_runs
@@ -44,12 +44,15 @@ def compare_runs(
 def _columns(here: Context, runs: Sequence[Run]) -> dict[str, list[Mapping[str, Any]]]:
     folders = [here.home.run(run.id).path for run in runs]
     records = [without_secrets(_mapping(read_tree(folder / run_paths.RECORDS))) for folder in folders]
+    specs = [flattened(without_secrets(_mapping(read_tree(folder / run_paths.SPEC)))) for folder in folders]
     return {
         "params": [run.params for run in runs],
         "metrics": [run.summary for run in runs],
-        "spec": [flattened(without_secrets(_mapping(read_tree(folder / run_paths.SPEC)))) for folder in folders],
+        "spec": [without_params(spec, run.params) for spec, run in zip(specs, runs, strict=True)],
         "code": [code_entries(record) for record in records],
-        "environment": [environment_entries(record) for record in records],
+        "environment": [
+            without_params(environment_entries(record), run.params) for record, run in zip(records, runs, strict=True)
+        ],
     }
 
 

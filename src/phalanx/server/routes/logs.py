@@ -2,33 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Query
+from starlette.responses import StreamingResponse
 
+from phalanx.errors import CallError
 from phalanx.insight.autopsy import ReplicaFailure
 from phalanx.insight.run_failures import read_failures
 from phalanx.logs import cursors
 from phalanx.logs.cursors import MOST_LOGS, Cursor
 from phalanx.logs.first_error import Excerpt
-from phalanx.logs.lines import LogLine
+from phalanx.logs.line_pattern import LONGEST_PATTERN, LinePattern
+from phalanx.logs.lines import LogLine, coloured_text, plain_text
+from phalanx.logs.replica_choice import choose
 from phalanx.logs.replica_logs import LogSource, log_sources
-from phalanx.logs.search import search
+from phalanx.logs.search import SearchLimits, search
 from phalanx.logs.windows import MergedLogReader, Window
 from phalanx.server.context import Context, Here
+from phalanx.server.http.documented_content import content
+from phalanx.server.http.file_responses import SAFE
 from phalanx.server.http.responses import EncodedJsonResponse, JsonResponse, RequestError, encoded
 from phalanx.server.schemas.logs import FirstErrorRow, LogList, LogMatches, LogWindow
 from phalanx.store import Run
 
 MOST_LINES = 5_000
 MOST_SEARCHED = 64 << 20
+SEARCH_S = 5.0  # then the client continues with another request
 ERROR_BYTES = 8 << 20  # bytes at the end of logs that are searched for an error
 FAILURE = ("replica", "rank", "at", "cause", "message")
 _LATER = 20  # shown replicas that failed after the first
 
 AttemptNumber = Annotated[int | None, Query(ge=1, le=10**8, description="default: the newest")]
-Names = Annotated[list[str] | None, Query(max_length=MOST_LOGS, description="only these replicas; repeatable")]
+Names = Annotated[
+    list[str] | None,
+    Query(max_length=MOST_LOGS, description="only these: name (worker-3), role, rank or ranks (0-3); repeatable"),
+]
 CursorText = Annotated[str | None, Query(max_length=cursors.LONGEST, description="a cursor from an earlier response")]
 
 router = APIRouter(prefix="/api/v1/runs/{run_id}", tags=["logs"])
@@ -65,6 +76,7 @@ def show_lines(  # noqa: PLR0913 - each is a parameter of the query
     around: CursorText = None,
     limit: Annotated[int, Query(ge=1, le=MOST_LINES)] = 500,
     fold: Annotated[bool, Query(description="merge identical lines of several replicas")] = False,
+    ansi: Annotated[bool, Query(description="keep the escape sequences of colours")] = False,
 ) -> JsonResponse:
     """Log lines ordered by time: the last ones, or those before, after or around a cursor."""
     given = [text for text in (before, after, around) if text is not None]
@@ -73,11 +85,12 @@ def show_lines(  # noqa: PLR0913 - each is a parameter of the query
     cursor = cursors.read(given[0]) if given else None
 
     def make() -> bytes:
-        chosen = _chosen(here, run_id, replica, attempt or (cursor.attempt if cursor else None))
+        number = attempt or (cursor.attempt if cursor else None)
+        chosen = _chosen(here, run_id, replica, number, coloured_text if ansi else plain_text)
         window = _window(chosen.merged, cursor, limit, after=after is not None, around=around is not None, fold=fold)
         return encoded(_window_row(chosen, window))
 
-    question = ("lines", run_id, tuple(replica or ()), attempt, before, after, around, limit, fold)
+    question = ("lines", run_id, tuple(replica or ()), attempt, before, after, around, limit, fold, ansi)
     return EncodedJsonResponse(here.recent.get(question, make))
 
 
@@ -129,28 +142,69 @@ def _unfinished(merged: MergedLogReader, offsets: Sequence[int]) -> list[dict[st
     return [{"replica": log.source.name, "rank": log.source.rank, "text": text} for log, text in texts if text]
 
 
+@router.get("/lines/download", response_class=StreamingResponse, responses=content("text/plain", type="string"))
+def download_lines(  # noqa: PLR0913 - each is a parameter of the query
+    run_id: str,
+    here: Here,
+    *,
+    replica: Names = None,
+    attempt: AttemptNumber = None,
+    text: Annotated[str | None, Query(min_length=1, max_length=LONGEST_PATTERN, description="only these lines")] = None,
+    regex: Annotated[bool, Query(description="`text` is a regular expression, in the syntax of RE2")] = False,
+) -> StreamingResponse:
+    """All log lines as a text file, ordered by time; each with its time (UTC) and the name of its replica."""
+    pattern = None if text is None else LinePattern.of(text, is_regex=regex)
+    chosen = _chosen(here, run_id, replica, attempt)
+    name = f"{chosen.run.id}.{chosen.merged.attempt}.log"
+    headers = {**SAFE, "Content-Disposition": f'attachment; filename="{name}"', "Accept-Ranges": "none"}
+    parts = _file_parts(chosen, pattern)
+    return StreamingResponse(parts, headers=headers, media_type="text/plain; charset=utf-8")
+
+
+def _file_parts(chosen: LogSelection, pattern: LinePattern | None) -> Iterator[bytes]:
+    """Reads only up to the size that each log had at the start."""
+    merged = chosen.merged
+    width = max((len(log.source.name) for log in merged.each), default=0)
+    offsets = [0] * len(merged.each)
+    while True:
+        window = merged.after(offsets, MOST_LINES)
+        rows = [
+            f"{datetime.fromtimestamp(line.at, UTC):%Y-%m-%dT%H:%M:%S.%f} {line.replica.ljust(width)} {text}\n"
+            for line, text in ((item.line, plain_text(item.line.text)) for item in window.lines)
+            if pattern is None or pattern.matches(text)
+        ]
+        yield "".join(rows).encode("utf-8", "replace")
+        if not window.lines:
+            break
+        offsets = window.last
+    if chosen.left_out:
+        yield f"({chosen.left_out:,} more logs left out: select replicas)\n".encode()
+
+
 @router.get("/lines/search", response_model=LogMatches)
 def search_lines(  # noqa: PLR0913 - each is a parameter of the query
     run_id: str,
     here: Here,
     *,
-    text: Annotated[str, Query(min_length=1, max_length=500)],
+    text: Annotated[str, Query(min_length=1, max_length=LONGEST_PATTERN)],
+    regex: Annotated[bool, Query(description="`text` is a regular expression, in the syntax of RE2")] = False,
     replica: Names = None,
     attempt: AttemptNumber = None,
     after: CursorText = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> JsonResponse:
-    """Lines that contain a text, ignoring case, log by log. `next` is the cursor to continue from, while there is more
-    to search."""
+    """Lines that contain a text or match an expression, ignoring case, log by log. `span` is the place of the match in
+    `text`; `next` is the cursor to continue from, while there is more to search."""
+    pattern = LinePattern.of(text, is_regex=regex)
     cursor = cursors.read(after) if after is not None else None
     chosen = _chosen(here, run_id, replica, attempt or (cursor.attempt if cursor else None))
     start = (cursor.replica, cursor.end) if cursor else None
-    found = search(chosen.merged, text, start, limit, MOST_SEARCHED)
+    found = search(chosen.merged, pattern, start, SearchLimits(limit, MOST_SEARCHED, SEARCH_S))
     following = None
     if found.next is not None:
         name, offset = found.next
         following = Cursor(chosen.merged.attempt, 0, offset, offset, name).text()
-    rows = [_line_row(line) for line in found.lines]
+    rows = [_line_row(hit.line, span=hit.span) for hit in found.lines]
     return JsonResponse({"found": rows, "next": following, "searched_bytes": found.size, "left_out": chosen.left_out})
 
 
@@ -190,23 +244,28 @@ def _excerpt_row(excerpt: Excerpt) -> dict[str, Any]:
     return {"lines": [_line_row(line) for line in excerpt.lines], "error": excerpt.error}
 
 
-def _chosen(here: Context, run_id: str, names: Sequence[str] | None, attempt: int | None) -> LogSelection:
+def _chosen(
+    here: Context,
+    run_id: str,
+    names: Sequence[str] | None,
+    attempt: int | None,
+    text: Callable[[str], str] = plain_text,
+) -> LogSelection:
     """Raises RequestError."""
     run = here.find(run_id)
     folder = here.home.run(run.id).path
     sources = log_sources(folder)
     wanted = _named(sources, names) if names else sources
     number = _attempt(run, attempt)
-    merged = MergedLogReader(folder, wanted[:MOST_LOGS], number, is_over=_is_over(run, number))
+    merged = MergedLogReader(folder, wanted[:MOST_LOGS], number, is_over=_is_over(run, number), text=text)
     return LogSelection(run, merged, max(0, len(wanted) - MOST_LOGS))
 
 
 def _named(sources: Sequence[LogSource], names: Sequence[str]) -> list[LogSource]:
-    known = {source.name for source in sources}
-    for name in names:
-        if name not in known:
-            raise RequestError(404, f"the run has no replica {name[:100]!r}", "GET …/logs lists the replicas with logs")
-    return [source for source in sources if source.name in set(names)]
+    try:
+        return choose(sources, names)
+    except CallError as fault:
+        raise RequestError(404, str(fault), "GET …/logs lists the replicas with logs") from None
 
 
 def _is_over(run: Run, attempt: int) -> bool:

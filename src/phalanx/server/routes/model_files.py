@@ -16,7 +16,7 @@ from phalanx.registry.registry import Registry
 from phalanx.server.auth.identities import Identity, Role
 from phalanx.server.auth.model_visibility import ModelVisibility
 from phalanx.server.context import Caller, Context, Here
-from phalanx.server.http.error_statuses import refusals
+from phalanx.server.http import documented_content
 from phalanx.server.http.file_responses import file_answer
 from phalanx.server.http.paths import opened
 from phalanx.server.http.responses import JsonResponse, RequestError
@@ -38,11 +38,7 @@ def list_version_files(name: Name, number: Number, here: Here, caller: Caller) -
     return JsonResponse({"files": rows})
 
 
-@router.get(
-    "/{path:path}",
-    response_class=Response,
-    responses={206: {"description": "The part that `Range` asks for"}, **refusals(416)},
-)
+@router.get("/{path:path}", response_class=Response, responses=documented_content.FILE)
 def fetch_version_file(  # noqa: PLR0913 - the parts of its path
     name: Name, number: Number, path: str, *, request: Request, here: Here, caller: Caller
 ) -> Response:

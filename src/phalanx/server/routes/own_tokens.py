@@ -33,9 +33,9 @@ def create_own(
 ) -> JsonResponse:
     """Create a token for the signed-in user: `phalanx login` asks for it. Only a user who has signed in can: a token
     creates no other tokens."""
-    if caller.kind not in SIGNED_IN_KINDS or here.accounts.find(caller.name) is None:
+    if not _is_user(here, caller):
         hint = "sign in as a user; an administrator can use `phalanx token create`"
-        raise RequestError(403, "a session or request with a token cannot create another token", hint)
+        raise RequestError(409, "a session or request with a token cannot create another token", hint)
     if len(_own(here, caller)) >= MOST_TOKENS:
         raise RequestError(409, f"you have {MOST_TOKENS} tokens", "delete one that you no longer use")
     name = f"{caller.name[:80]}-{secrets.token_hex(4)}"
@@ -54,8 +54,15 @@ def delete_own(name: str, here: Here, caller: Caller) -> JsonResponse:
     return list_own(here, caller)
 
 
+def _is_user(here: Context, caller: Identity) -> bool:
+    """A session does not tell whether a user or a token opened it: a name that both have does not count as a user's."""
+    if caller.kind == "session" and any(token.name == caller.name for token in here.tokens.known()):
+        return False
+    return caller.kind in SIGNED_IN_KINDS and here.accounts.find(caller.name) is not None
+
+
 def _own(here: Context, caller: Identity) -> list[Token]:
-    if caller.kind not in (*SIGNED_IN_KINDS, "user"):
+    if caller.kind != "user" and not _is_user(here, caller):
         return []
     return [token for token in here.tokens.known() if token.user == caller.name and not token.is_over]
 

@@ -11,8 +11,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from phalanx import __version__
-from phalanx.backends.contract import LOCAL_BACKENDS
-from phalanx.backends.local.capacity import NOTHING, Capacity, excess, requested_by, this_machine
+from phalanx.backends.local.capacity import Capacity, this_machine
 from phalanx.home.home import Home
 from phalanx.insight.wait_reasons import waits_for
 from phalanx.locks import take
@@ -24,9 +23,8 @@ from phalanx.server.http.responses import JsonResponse
 from phalanx.server.schemas.queue import Machine, QueuePage
 from phalanx.store import Run
 from phalanx.store.rows import run_row
-from phalanx.stored_plan import PlanDamaged, read_plan
+from phalanx.submission.queue_report import QueueReport, requested
 
-QUEUED = ("created", "resuming", "warning")
 PLANS_S = 3600.0  # plans do not change
 MACHINE_S = 60.0
 ACTIVE_S = 0.5
@@ -41,18 +39,15 @@ def show_queue(
     """A page of the active runs in start order; for waiting ones the position in their queue, what they wait for and
     what they request."""
     active = _active(request, here)
-    room = _machine(request)[0]
-    used = _used(active, request, here)
-    places = _places(active)
+    report = _report(active, request, here)
     visible = caller.projects(Role.VIEWER)
     shown = [run for run in active if visible is None or run.project in visible]
     page = shown[offset : offset + limit]
     reasons = waits_for(here.store, page)
     rows = []
     for run in page:
-        place, asked = places.get(run.id), _requested(run, request, here)
-        why = reasons.get(run.id) or (_why(run, place, asked, used, room) if place is not None else None)
-        rows.append({**run_row(run), "place": place, "waits_for": why, "asked": _share_row(asked)})
+        why, asked = reasons.get(run.id) or report.why(run), _share_row(report.requested(run))
+        rows.append({**run_row(run), "place": report.places.get(run.id), "waits_for": why, "asked": asked})
     return JsonResponse({"runs": rows, "count": len(shown), "schedules": somebody_schedules(here.home)})
 
 
@@ -60,8 +55,8 @@ def show_queue(
 def show_machine(request: Request, here: Here, caller: Caller) -> JsonResponse:
     """The capacity of the server's machine, and what is free according to the runs' requests."""
     room, gpus = _machine(request)
-    used = _used(_active(request, here), request, here)
-    free = {name: max(0.0, amount) for name, amount in _share_row(_less(room, used)).items()}
+    report = _report(_active(request, here), request, here)
+    free = {name: max(0.0, amount) for name, amount in _share_row(report.free).items()}
     disk = shutil.disk_usage(here.home.path)
     answer: dict[str, Any] = {
         "host": socket.gethostname(),
@@ -78,17 +73,15 @@ def show_machine(request: Request, here: Here, caller: Caller) -> JsonResponse:
     return JsonResponse(answer)
 
 
-def _requested(run: Run, request: Request, here: Context) -> Capacity:
-    """The request of a run, from its plan."""
-
-    def read() -> Capacity:
-        try:
-            return requested_by(read_plan(here.home.run(run.id).path))
-        except (OSError, PlanDamaged):
-            return NOTHING
-
+def _report(active: list[Run], request: Request, here: Context) -> QueueReport:
     kept: CachedResponse[Capacity] = request.app.state.shares
-    return kept.get(run.id, PLANS_S, read)
+    blocked: CachedResponse[set[str]] = request.app.state.queue
+    return QueueReport(
+        active,
+        blocked.get("blocked", ACTIVE_S, here.store.blocked),
+        lambda run: kept.get(run.id, PLANS_S, lambda: requested(here.home, run)),
+        _machine(request)[0],
+    )
 
 
 def _active(request: Request, here: Context) -> list[Run]:
@@ -100,41 +93,6 @@ def _active(request: Request, here: Context) -> list[Run]:
 def _machine(request: Request) -> tuple[Capacity, tuple[str, ...]]:
     machine: CachedResponse[tuple[Capacity, tuple[str, ...]]] = request.app.state.machine
     return machine.get("here", MACHINE_S, this_machine)
-
-
-def _used(active: list[Run], request: Request, here: Context) -> Capacity:
-    """Capacity used by runs on this machine that have left the queue."""
-    used = NOTHING
-    for run in active:
-        if run.status not in QUEUED and run.backend in LOCAL_BACKENDS:
-            used += _requested(run, request, here)
-    return used
-
-
-def _less(room: Capacity, used: Capacity) -> Capacity:
-    return Capacity(room.cpus - used.cpus, room.memory_mib - used.memory_mib, room.gpus - used.gpus)
-
-
-def _places(active: list[Run]) -> dict[str, int]:
-    """Positions from 1, in the queue of this machine or of each engine."""
-    counts: dict[str, int] = {}
-    found = {}
-    for run in active:
-        if run.status in QUEUED:
-            where = "" if run.backend in LOCAL_BACKENDS else run.backend
-            found[run.id] = counts[where] = counts.get(where, 0) + 1
-    return found
-
-
-def _why(run: Run, place: int, asked: Capacity, used: Capacity, room: Capacity) -> str:
-    if run.backend not in LOCAL_BACKENDS:
-        return f"submission to {run.backend}"
-    if place > 1:
-        return f"{place - 1} {'run' if place == 2 else 'runs'} before it"
-    missing = excess(asked, _less(room, used))
-    if missing is None:
-        return "starting soon"
-    return f"room on this machine: requests {missing} that are free" if used != NOTHING else "starting soon"
 
 
 def _share_row(share: Capacity) -> dict[str, float]:

@@ -1,9 +1,9 @@
-"""/api/v1/runs/{run_id}/…: actions on runs: stop, restart, copy, resume, remove."""
+"""/api/v1/runs/{run_id}/…: actions on runs: stop, priority, restart, copy, resume, remove."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 
@@ -11,13 +11,15 @@ from phalanx.errors import CallError, SpecErrors
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.bodies import disk_refusal
 from phalanx.server.http.error_statuses import refusals
+from phalanx.server.http.request_models import json_body
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.routes.submissions import recording
 from phalanx.server.rows import waiting_row
 from phalanx.server.run_environment import environment_for_runs
-from phalanx.server.schemas.runs import ListedRun, RemovedRuns
+from phalanx.server.schemas.runs import ListedRun, PriorityChange, RemovedRuns
 from phalanx.store import Run
 from phalanx.submission.clone import prepare_clone
+from phalanx.submission.priority import set_priority
 from phalanx.submission.removal import remove
 from phalanx.submission.resume import request_resume
 from phalanx.submission.submit import create
@@ -40,6 +42,21 @@ def stop_run(run_id: str, here: Here, caller: Caller) -> JsonResponse:
             raise disk_refusal(fault) from None
         here.wake()
     return JsonResponse(waiting_row(here.store, here.find(run_id)))
+
+
+@router.post("/priority", response_model=ListedRun)
+def change_priority(
+    run_id: str, body: Annotated[PriorityChange, json_body(PriorityChange)], here: Here
+) -> JsonResponse:
+    """Change the priority of a run that has not ended. Higher priorities leave the queue first."""
+    try:
+        changed = set_priority(here.home, here.store, here.find(run_id), body.priority)
+    except CallError as fault:
+        raise RequestError(409, str(fault)) from None
+    except OSError as fault:
+        raise disk_refusal(fault) from None
+    here.wake()
+    return JsonResponse(waiting_row(here.store, changed))
 
 
 @router.post("/restart", status_code=201, response_model=ListedRun)

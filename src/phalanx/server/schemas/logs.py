@@ -54,8 +54,12 @@ class LogWindow(ResponseModel):
     left_out: Annotated[int, Field(description="logs that are not shown, because there are too many")]
 
 
+class MatchingLine(LogLineRow):
+    span: Annotated[list[int], Field(description="where the match begins and ends in the text")]
+
+
 class LogMatches(ResponseModel):
-    found: list[LogLineRow]
+    found: list[MatchingLine]
     next: Annotated[str | None, Field(description="the cursor to continue from; null at the end")]
     searched_bytes: int
     left_out: int

@@ -11,6 +11,7 @@ from phalanx.server.schemas.base import Json, Number, Page, ResponseModel, Time
 from phalanx.server.schemas.base import Seconds as ShownSeconds
 from phalanx.server.schemas.groups import SearchFact
 from phalanx.store.statuses import Status
+from phalanx.submission.checks import LARGEST_PRIORITY
 
 
 class RangeRow(ResponseModel):
@@ -193,3 +194,7 @@ class RunEnd(RequestModel):
     reason: Annotated[str, Field(max_length=1000)] | None = None
     at: Seconds | None = None
     attempt: int | None = None
+
+
+class PriorityChange(RequestModel):
+    priority: Annotated[int, Field(ge=-LARGEST_PRIORITY, le=LARGEST_PRIORITY)]

@@ -49,11 +49,7 @@ def _promotion(view: SearchView, place: int, go_on: int, amounts: list[float]) -
     for rank, (loss, number) in enumerate(rung.ranking(view.maximize)[:go_on]):
         trial = view.history.trials[number]
         if trial.rung == place and trial.state == REPORTED:
-            value = -loss if view.maximize else loss
-            why = (
-                f"{value:.6g} is number {rank + 1} of {rung.n_ranked} with {amounts[place]:g}; "
-                f"{go_on} go on with {amounts[place + 1]:g}"
-            )
+            why = view.promotion_words(loss, rank, rung.n_ranked, go_on, amounts[place : place + 2])
             resume = view.settings.options.get("resume", True)
             return view.promote(number, amounts[place + 1], why, resume=resume)
     return None

@@ -74,11 +74,8 @@ class _Bracket:
         for rank, (loss, number) in enumerate(here.ranking(view.maximize)):
             trial = view.history.trials[number]
             if trial.state == REPORTED and trial.rung == place:
-                value = -loss if view.maximize else loss
-                why = (
-                    f"bracket {self.number}: {value:.6g} is number {rank + 1} of {here.n_ranked} with "
-                    f"{self.plan[place].amount:g}; {wanted.trials} go on with {wanted.amount:g}"
-                )
+                amounts = (self.plan[place].amount, wanted.amount)
+                why = view.promotion_words(loss, rank, here.n_ranked, wanted.trials, amounts)
                 resume = view.settings.options.get("resume", False)
-                return view.promote(number, wanted.amount, why, resume=resume)
+                return view.promote(number, wanted.amount, f"bracket {self.number}: {why}", resume=resume)
         return None
