@@ -27,7 +27,7 @@ DISTRIBUTIONS = {"yaml": "pyyaml", "sklearn": "scikit-learn", "re2": "google-re2
 # An alias of old install lines, and what developers install
 NOT_EXTRAS = {"server", "dev"}
 # fsspec imports them by itself, by the scheme of a URL
-BY_OTHERS = {"s3fs", "gcsfs", "adlfs"}
+BY_OTHERS = {"s3fs", "gcsfs", "adlfs", "httptools"}
 
 
 def names(requirements: list[str]) -> set[str]:

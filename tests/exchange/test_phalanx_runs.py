@@ -461,7 +461,7 @@ def test_texts_that_no_database_takes_do_not_come_into_one(target: Target, other
     events.close()
     assert bring_in(other, folder).state == "imported"
     run = other.store.find(ID)
-    assert (run.name, run.tags, run.params["p\ufffd"]) == ("a?b", ("\ufffd",), "x?")
+    assert (run.name, run.tags, run.params["p_"]) == ("a?b", ("\ufffd",), "x?")
     assert other.store.labels(ID)["l\ufffd"] == "?"
 
 

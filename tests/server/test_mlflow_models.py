@@ -137,13 +137,13 @@ def test_logged_models_are_searched_by_the_datasets_they_were_measured_on(own_si
     assert names(order_by=[{"field_name": "metrics.acc", "dataset_name": "test"}]) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("name", ["a/b", "../x", "a:b", "a.b", "a%b", "it's", "x" * 251])
+@pytest.mark.parametrize("name", ["a/b", "../x", "a:b", "a.b", "a%b", "it's", "a\nb", "x" * 251])
 def test_a_name_that_mlflow_forbids_is_refused(site: Site, name: str) -> None:
     fields = {"experiment_id": "0", "name": name, "source_run_id": site.begin()}
     assert site.mlflow_answer("POST", "logged-models", fields).status_code == 400
 
 
-@pytest.mark.parametrize("name", ["ünï ☃", "a\nb", "~", "-", "#?&", " ", "con"])
+@pytest.mark.parametrize("name", ["ünï ☃", "~", "-", "#?&", " ", "con"])
 def test_a_name_of_any_other_kind_has_a_place(site: Site, name: str) -> None:
     info = logged(site, site.begin(), name)["info"]
     put(site, info["artifact_uri"], "x", b"1")

@@ -191,7 +191,7 @@ def test_a_wrong_metric_is_refused_alone_and_in_a_batch(site: Site, wrong: dict[
     assert site.run(run_id)["data"]["metrics"] == [], "all of a batch, or nothing"
 
 
-@pytest.mark.parametrize("key", ["a/b", "a b", "ünï", "'; DROP TABLE summaries", "line\nbreak", "\u202e", "x" * 250])
+@pytest.mark.parametrize("key", ["a/b", "a b", "ünï", "'; DROP TABLE summaries", "\u202e", "x" * 250])
 def test_names_of_metrics_are_any(site: Site, key: str) -> None:
     run_id = site.begin()
     metric(site, run_id, key, 1.0)

@@ -22,6 +22,7 @@ from phalanx.errors import CallError
 from phalanx.server.auth import oidc
 from phalanx.server.auth.identities import Role
 from phalanx.server.auth.oidc import SignOnAttempt, local_path
+from phalanx.server.auth.rate_limits import TokenBuckets
 from phalanx.server.auth.sign_on import read_settings
 from tests.cli.running import called
 from tests.server.oidc_provider import CLIENT, SECRET, Claims, FakeProvider
@@ -71,6 +72,7 @@ def honest(provider: FakeProvider, team: Site) -> None:
     ours = team.app.state.sign_on.provider
     ours._metadata = ours._keys = None
     team.context.credentials.limit(team.app.state.traffic.limits)
+    team.context.audit._refusals = TokenBuckets(rate=0, burst=1)  # no limit: each test reads its own refusal
     for user in team.context.accounts.known():
         team.context.accounts.remove(user.name)
 

@@ -173,7 +173,7 @@ def test_a_step_may_go_back(run: TrackedRun, replica: Replica) -> None:
 # names -------------------------------------------------------------------------------------------------------------
 
 STRANGE = [
-    "a/b/c", "/", "//", "../../etc/passwd", "with space", 'quote"s', "it's", "new\nline", "tab\t", "NUL\0here", "\r",
+    "a/b/c", "/", "//", "../../etc/passwd", "with space", 'quote"s', "it's",
     "emoji 🔥", "日本語", "\u202eright to left", "a" * 500, "%s %d {} {0}", "$(rm -rf /)", "None", "0",
 ]  # fmt: skip
 
@@ -187,10 +187,20 @@ def test_any_text_is_a_name(run: TrackedRun, replica: Replica, name: str) -> Non
     assert run.dropped == {}
 
 
+@pytest.mark.parametrize(
+    ("name", "kept"), [("new\nline", "new_line"), ("tab\t", "tab_"), ("NUL\0here", "NUL_here"), ("\r", "_")]
+)
+def test_control_characters_in_a_name_are_replaced(run: TrackedRun, replica: Replica, name: str, kept: str) -> None:
+    run.log({name: 0.5}, step=1)
+    run.log(**{name: 1})
+    assert replica.points() == {kept: [(1, 0.5), (None, 1.0)]}
+    assert run.dropped == {}
+
+
 def test_half_a_character_becomes_a_sign_that_can_be_kept(run: TrackedRun, replica: Replica) -> None:
     run.log({"a\ud800b": 0.5})
     run.log({"a\ud800b": 1.5})
-    assert replica.points() == {"a?b": [(None, 0.5), (None, 1.5)]}
+    assert replica.points() == {"a_b": [(None, 0.5), (None, 1.5)]}
 
 
 def test_a_long_name_is_cut_and_stays_one_name(run: TrackedRun, replica: Replica) -> None:

@@ -136,7 +136,7 @@ class SharedTable:
             self._memory[start : start + _MARK_BYTES] = bytes(_MARK_BYTES)
 
     def _place(self, key: str) -> tuple[int, bytes]:
-        mark = blake2b(key.encode("utf-8", "surrogateescape"), digest_size=_MARK_BYTES, key=self._secret).digest()
+        mark = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=_MARK_BYTES, key=self._secret).digest()
         return int.from_bytes(mark[:8], "little") % self._places * self._size, mark
 
 
