@@ -20,12 +20,18 @@ def test_a_run_waits_says_for_what_and_starts(place: Place) -> None:
 
 @pytest.mark.slow
 def test_a_run_in_the_foreground_prints_what_it_waits_for_and_why_it_did_not_start(place: Place) -> None:
-    place.queued("sleep 1; exit 3", "--name", "prepare")
-    answer = place.run("echo trained", after=["prepare"])
-    assert answer.code == 1
-    assert "(prepare) to succeed" in answer.err
-    assert "upstream_failed" in answer.out + answer.err
-    assert "trained\n" not in answer.out
+    gate = place.folder / "gate"
+    place.queued(f"until [ -e {gate} ]; do sleep 0.05; done; exit 3", "--name", "prepare")
+    process = place.start("run", "-f", place.file("echo trained", after=["prepare"]))
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "(prepare) to succeed" in line:
+            break
+    gate.touch()
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "upstream_failed" in err
+    assert "trained\n" not in out
 
 
 def test_all_faults_are_reported_at_once_and_nothing_is_queued(place: Place) -> None:

@@ -34,7 +34,7 @@ def test_people_read_what_happened_to_whom(place: Place) -> None:
     lines = [line.split(maxsplit=3)[2:] for line in answer.out.splitlines()]
     assert lines[0] == ["run", "created: submitted"]
     assert lines[-1][0] == "run"
-    assert lines[-1][1].startswith("failed: master-0: killed by signal 9 (SIGKILL); it was killed by a user")
+    assert lines[-1][1].startswith("failed: master-0: killed by signal 9 (SIGKILL); killed by a user")
     assert any(who == "master-0" and what.startswith("started, process ") for who, what in lines)
     assert any(what.startswith("ended: killed by signal 9 (SIGKILL) (error)") for _, what in lines)
 

@@ -184,7 +184,7 @@ def test_requests_are_written_down_without_what_was_sent(home: Path) -> None:
     server = Watched(home, "--access-log", "--log-format", "json")
     first = server.get("/api/v1/runs?q=name:secretquery", **{"X-Request-ID": "abc-123"})
     assert first.headers["x-request-id"] == "abc-123"
-    second = server.get("/api/v1/runs/none", **{"X-Request-ID": 'evil"} \x7f'})
+    second = server.get("/api/v1/runs/none", **{"X-Request-ID": 'evil"} <x>'})
     assert re.fullmatch(r"[0-9a-f]{16}", second.headers["x-request-id"])
     httpx.get(f"{server.url}/api/v1/runs?token={server.token}", trust_env=False)
     httpx.get(f"{server.url}/a%0Ab%22", trust_env=False)

@@ -31,23 +31,31 @@ const hasScheme = (address: string): boolean => /^[a-z][a-z0-9+.-]*:/i.test(addr
 /** A path of this server. `//host` would be another one. */
 const isOwnPath = (address: string): boolean => /^\/(?![\\/])/.test(address);
 
-function decoded(address: string): string {
+/** A relative address as text; null if it hides control characters, as only hostile texts do. */
+function decoded(address: string): string | null {
+  let text = address;
   try {
-    return decodeURIComponent(address);
+    text = decodeURIComponent(address);
   } catch {
-    return address;
+    // keeps its percent signs
   }
+  return /\p{Cc}/u.test(text) ? null : text;
+}
+
+function resolved(address: string, resolve: Resolve | undefined): string {
+  const text = decoded(address);
+  return (text !== null && resolve?.(text)) || "";
 }
 
 export function linkTarget(address: string, resolve: Resolve | undefined): string | null {
   const web = webAddress(address);
   if (web || hasScheme(address)) return web;
-  const found = resolve?.(decoded(address)) ?? "";
+  const found = resolved(address, resolve);
   return isOwnPath(found) ? found : webAddress(found);
 }
 
 export function imageSource(address: string, resolve: Resolve | undefined): string | null {
-  const found = hasScheme(address) ? "" : (resolve?.(decoded(address)) ?? "");
+  const found = hasScheme(address) ? "" : resolved(address, resolve);
   return isOwnPath(found) ? found : null;
 }
 

@@ -22,8 +22,7 @@ def run_row(run: Run) -> dict[str, Any]:
 def replica_row(replica: ReplicaRecord) -> dict[str, Any]:
     row = replica._asdict()
     row |= {"started_at": _time(replica.started_at), "finished_at": _time(replica.finished_at)}
-    row["index"] = row.pop("number")
-    return {**row, "name": replica.name, "peak": dict(replica.peak)}
+    return {**row, "index": replica.number, "name": replica.name, "peak": dict(replica.peak)}
 
 
 def status_row(change: StatusChange) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from phalanx.errors import path_error
 from phalanx.home.home import Home
 from phalanx.server.auth.rate_limits import RateLimits
 from phalanx.server.ops.access_log import UvicornLogHandler
@@ -63,7 +64,12 @@ class ServerPlan(NamedTuple):
         return bool(self.database) or self.options.processes > 1
 
     def gate(self) -> WriteGate:
-        return SharedWriteGate(self.home.path / "turns.lock") if self.has_siblings else WriteGate()
+        """Raises CallError, SystemFault if its lock cannot be opened."""
+        path = self.home.path / "turns.lock"
+        try:
+            return SharedWriteGate(path) if self.has_siblings else WriteGate()
+        except OSError as fault:
+            raise path_error(f"cannot use {path} as a lock", fault) from None
 
     def counting(self, shared: SharedState) -> RequestStats:
         from phalanx.server.ops.request_stats import RequestStats

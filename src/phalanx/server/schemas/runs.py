@@ -120,6 +120,7 @@ class ReplicaRow(ResponseModel):
     attempt: int
     role: str
     index: int
+    number: Annotated[int, Field(description="the same as `index`: its earlier name")]
     rank: int
     name: str
     status: str
