@@ -69,6 +69,15 @@ CALLS: dict[str, list[str]] = {
     "group trials": ["{group}"],
     "statuses": ["{first}"],
     "wait": ["{first}"],
+    "priority": ["{first}", "3"],
+    "archive": ["{spare}"],
+    "unarchive": ["{spare}"],
+    "star": ["{first}"],
+    "unstar": ["{first}"],
+    "tag": ["{first}", "+a"],
+    "rename": ["{spare}", "renamed"],
+    "note": ["{first}", "hello"],
+    "tensorboard": ["{first}"],
     "restart": ["{first}"],
     "resume": ["{spare}"],
     "copy": ["{first}"],
@@ -115,6 +124,8 @@ REFUSED = {
     "group pause": "has ended",
     "group set": "has ended",
     "group stop": "has ended",
+    "priority": "has ended",
+    "tensorboard": "pip install tensorboard",
 }
 # What needs an extra, each with its arguments and variables
 NEEDS: list[tuple[str, list[str], dict[str, str]]] = [

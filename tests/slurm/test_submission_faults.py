@@ -75,7 +75,8 @@ def test_runs_whose_scheduler_was_killed_as_it_submitted_them_have_their_jobs(pl
     for pid in schedulers(place):
         os.kill(pid, signal.SIGSTOP)
     file = place.file(f"{TIMES}; until [ -e go ]; do sleep 0.1; done")
-    runs = [place.call("run", "-f", file, "-d", *ON_SLURM).out.strip() for _ in range(14)]
+    # So few are not submitted as an array
+    runs = [place.call("run", "-f", file, "-d", *ON_SLURM).out.strip() for _ in range(9)]
     for pid in schedulers(place):
         os.kill(pid, signal.SIGCONT)
     time.sleep(0.35)  # the moment, not a wait: about half of them are submitted then
