@@ -69,6 +69,7 @@ def test_every_imported_package_is_declared() -> None:
     assert {module: unknown for module, used in used_packages().items() if (unknown := used - known)} == {}
 
 
+@pytest.mark.slow
 def test_every_declared_package_is_imported() -> None:
     used = set().union(*used_packages().values()) | BY_OTHERS
     assert DECLARED - used == set()

@@ -28,6 +28,7 @@ def group_file(place: Place, command: str, **tuning: Any) -> str:
     return place.file(command, kind="group", environment=small, hptuning=tuning)
 
 
+@pytest.mark.slow
 def test_a_group_is_followed_to_its_best_trial(place: Place) -> None:
     answer = place.call("run", "-f", group_file(place, LOG, concurrency=3, metric=LOSS), "--name", "probe")
     assert answer.code == 0, answer.err

@@ -20,6 +20,7 @@ def ids(place: Place, *arguments: str) -> list[str]:
     return [row["id"] for row in answer.data["runs"]]
 
 
+@pytest.mark.slow
 def test_marks_of_a_run_are_listed_and_survive_a_rebuild(place: Place) -> None:
     resources = {"cpu": {"requests": 1}, "memory": {"requests": "300Mi"}}
     one = place.ran("true", "--name", "one", "--tags", "draft,=1+1", environment={"resources": resources})
@@ -70,6 +71,7 @@ def test_what_cannot_be_marked_is_refused_in_a_sentence(place: Place) -> None:
         assert said in answer.err + answer.out
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_no_longer_archived(place: Place) -> None:
     one = place.ran("true")
     assert place.quick("archive", one).code == 0

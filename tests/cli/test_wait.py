@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
 
 
@@ -15,6 +17,7 @@ def test_it_returns_when_all_runs_have_ended_and_fails_if_one_failed(place: Plac
     assert ([row["id"] for row in found.data["runs"]], found.data["active"]) == ([good], [])
 
 
+@pytest.mark.slow
 def test_any_returns_with_the_first_and_the_time_may_be_over(place: Place) -> None:
     slow, quick = place.queued("sleep 60"), place.queued("true")
     answer = place.call("wait", "--any", slow, quick)

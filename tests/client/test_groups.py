@@ -40,6 +40,7 @@ def over_fixture(site: Site) -> str:
     return group
 
 
+@pytest.mark.slow
 def test_a_server_and_its_home_show_the_same_trials(site: Site, client: Client, over: str) -> None:
     remote = client.group("search")
     assert (remote.id, remote.status, remote.counts, remote.repeats) == (over, "succeeded", {"reported": 3}, 2)

@@ -157,6 +157,7 @@ def test_the_processes_answer_as_one(pool: Pool) -> None:
     assert not (pool.home / "server.json").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_replaced_and_a_killed_supervisor_leaves_none(tmp_path: Path) -> None:
     with running(tmp_path / "home") as pool:
         before = pool.members()

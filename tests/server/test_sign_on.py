@@ -439,6 +439,7 @@ def test_wrong_settings_are_named(tmp_path: Path, text: str, said: str) -> None:
     assert str(tmp_path) in str(fault.value)
 
 
+@pytest.mark.slow
 def test_serve_names_what_is_missing(tmp_path: Path) -> None:
     """One sentence, and no server."""
     path = written(tmp_path, "http://127.0.0.1:1")
