@@ -67,7 +67,7 @@ def test_a_hostile_description_runs_nothing_loads_nothing_and_links_nowhere(serv
 def test_a_text_that_is_nested_too_deeply_leaves_the_page_usable(served: Served, window: Window) -> None:
     run_id = served.ask("/runs", "POST", {"name": "deep", "description": "> " * 20_000 + "end"})[1]["id"]
     page = window.go(f"/runs/{run_id}")
-    expect(page.locator(".description .markdown")).to_contain_text(">")
+    expect(page.locator(".description .markdown blockquote").first).to_be_attached()  # the parser leaves out the rest
     page.get_by_role("button", name="Edit").click()
     expect(page.get_by_label("Description in Markdown")).to_be_visible()
 
