@@ -26,7 +26,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(enco
 DISTRIBUTIONS = {"yaml": "pyyaml", "sklearn": "scikit-learn", "re2": "google-re2"}  # where the module has another name
 # An alias of old install lines, and what developers install
 NOT_EXTRAS = {"server", "dev"}
-# fsspec imports them by itself, by the scheme of a URL
+# fsspec imports the first three by the scheme of a URL, uvicorn the last if it is installed
 BY_OTHERS = {"s3fs", "gcsfs", "adlfs", "httptools"}
 
 

@@ -36,7 +36,7 @@ class LongVariable(NamedTuple):
 
 
 def too_long(plan: Plan, lengths: AddressLengths = AddressLengths()) -> LongVariable | None:  # noqa: B008
-    """A variable with which no replica could start, whatever its address is."""
+    """A variable with which no replica could start, for any address."""
     firsts = {replica.role: template_of(replica) for replica in reversed(plan.replicas)}  # roles have different wiring
     for variables in (plan.shared, *firsts.values()):
         for name, value in variables.items():

@@ -2,7 +2,7 @@
 and summaries.
 
 SQL is built only from constants of this file; user input is passed as parameters. One statement reads all matching runs
-once, whatever the number of groups.
+once, independent of the number of groups.
 """
 
 # ruff: noqa: S608 - see above

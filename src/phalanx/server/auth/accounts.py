@@ -90,7 +90,7 @@ class Accounts:
 
     def signed_on(self, subject: str, name: str, roles: Mapping[str, Role]) -> User:
         """The user of this subject with these roles; added at the first sign-on. A later one does not change the name.
-        Raises CallError when the name is invalid, or belongs to somebody else."""
+        Raises CallError when the name is invalid, or belongs to another user."""
         known = next((user for user in self.known() if user.subject == subject), None)
         if known is not None and known.roles == roles:
             return known
