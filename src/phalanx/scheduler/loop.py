@@ -34,9 +34,10 @@ from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.group_pass import GroupPass
 from phalanx.scheduler.ledger import Clock, Ledger, RunUnreadable
 from phalanx.scheduler.local_executor import LocalStart
+from phalanx.scheduler.queued_dependencies import QueuedDependencies
 from phalanx.scheduler.retry import Action
 from phalanx.scheduler.submissions import StartRequest
-from phalanx.scheduler.unfinished import GROUP, IS_RUN, QUEUED, STARTED, UNFINISHED
+from phalanx.scheduler.unfinished import BLOCKED, GROUP, IS_RUN, QUEUED, STARTED
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
@@ -57,6 +58,7 @@ class Scheduler(Ledger):
         self.has_acted = False  # whether the last pass started or ended remote runs
         self.trouble = ""  # the last error, for the log
         self.executors = Executors(home)
+        self.queued_dependencies = QueuedDependencies(self, self.executors)
         self.groups = GroupPass(self)
         home.reserve_disk()
         home.tidy()
@@ -83,11 +85,12 @@ class Scheduler(Ledger):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
-        dependencies.settle_all(self, self._guarded, self._up_to_date)
+        dependencies.settle_all(self, self._guarded, self._up_to_date, self.queued_dependencies.is_queued)
+        self.queued_dependencies.follow_all(self._guarded)
         groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs
         queues = (self.is_local, self.is_elsewhere)
         waiting, elsewhere = (self.store.count(f"{QUEUED}, {IS_RUN}, {where}") for where in queues)
-        blocked = self.store.count(f"{UNFINISHED}, {IS_RUN}, blocked:true")
+        blocked = self.store.count(BLOCKED)
         unfinished = len(self.started) + waiting + elsewhere + groups + blocked
         for run in _head(self.store, self.is_local, waiting, PAGE):
             taken = self._guarded(lambda run: self._place(run, used), run, None)  # noqa: B023 - called at once
@@ -97,6 +100,8 @@ class Scheduler(Ledger):
         started = len(self.started)
         queued = _head(self.store, self.is_elsewhere, elsewhere, PAGE_ELSEWHERE) if elsewhere else ()
         for run in filterfalse(self.groups.is_packed, queued):
+            self._guarded(lambda run: self._place(run, NOTHING), run, None)
+        for run in self.queued_dependencies.submittable():
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
         self.has_acted |= self.executors.finish_pass(self.groups.limits, self.started)
@@ -203,7 +208,10 @@ class Scheduler(Ledger):
                 given = self.home.environment(run.id)
                 given |= executor.token_for(self.home.path, run)
                 is_in_array = run.group is None or self.groups.makes_arrays(run.group)
-                executor.order(StartRequest(attempt_folder, working, given, run.group, not is_in_array))
+                after = self.queued_dependencies.jobs_before(run)
+                if after is not None:  # otherwise the run that it waits for is between two attempts
+                    is_single = bool(after) or not is_in_array
+                    executor.order(StartRequest(attempt_folder, working, given, run.group, is_single, after))
             else:
                 self._start_here(run, attempt_folder, working)
         except ForkServerLost as fault:
@@ -246,7 +254,8 @@ class Scheduler(Ledger):
         is_resolved = executor.is_resolved(attempt_folder, is_stopping=stop is not None)
         if isinstance(executor, EngineExecutor):
             self.record_job(run, executor.handle(attempt_folder), executor.observation(attempt_folder))
-            self.record_waiting(run, executor.waits_for(attempt_folder))
+            words = "; ".join(filter(None, [self.queued_dependencies.words(run), executor.waits_for(attempt_folder)]))
+            self.record_waiting(run, words)
         if not is_resolved:
             return False
         if stop is None and executor.is_restarted(attempt_folder):
