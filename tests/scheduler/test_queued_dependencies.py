@@ -36,7 +36,7 @@ class WaitingEngine(ScriptedEngine):
     def array_of(self, handle: str) -> str | None:
         return handle.rpartition("_")[0] or None
 
-    def submit_after(  # noqa: PLR0913
+    def submit_after(
         self,
         folder: Path,
         run_id: str,

@@ -74,8 +74,8 @@ def test_the_failure_of_the_first_ends_all_that_wait_for_its_success(place: Slur
         place.until_accounted(job, "CANCELLED")
     assert not has_run(place, second)
     (place.folder / "go").unlink()
-    place.call("resume", first)
-    place.call("resume", second)
+    for run in (first, second):
+        assert place.call("resume", run, "-d").code == 0
     wait_for(lambda: see(place, second)["attempt"] == 2)
     place.call("stop", second)
     place.call("stop", first)

@@ -17,7 +17,6 @@ from phalanx.backends.contract import (
     WAITING,
     Engine,
     EngineUnavailable,
-    JobDependency,
     Observation,
 )
 from phalanx.ends import Cause, End, read_end
@@ -192,19 +191,6 @@ class EngineExecutor:
         if result is not None and not result.is_certain:
             return False
         self._record(attempt_folder, found if result is None else result.handle)
-        return True
-
-    def wait_for_jobs(self, attempt_folder: AttemptFolder, after: tuple[JobDependency, ...]) -> bool:
-        """Let the waiting job of an attempt wait for these jobs. False if the engine has not accepted it yet. Raises
-        OSError."""
-        record = SubmissionRecord.read(attempt_folder)
-        if record is None or record.handle is None:
-            return False
-        if record.after != after:
-            if not self.view.change_dependencies(record.handle, after):
-                return False
-            replace(record, after=after).write(attempt_folder)
-            self.hurry()
         return True
 
     def _record(self, attempt_folder: AttemptFolder, handle: str | None) -> None:

@@ -11,14 +11,14 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from pathlib import Path
 from subprocess import SubprocessError
 from typing import TypeVar
 
 from phalanx import run_paths
 from phalanx.agent.fork_server import ForkServerLost
-from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, Observation
+from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, JobDependency, Observation
 from phalanx.backends.local import runner
 from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
 from phalanx.ends import Cause
@@ -99,9 +99,7 @@ class Scheduler(Ledger):
             used += taken
         started = len(self.started)
         queued = _head(self.store, self.is_elsewhere, elsewhere, PAGE_ELSEWHERE) if elsewhere else ()
-        for run in filterfalse(self.groups.is_packed, queued):
-            self._guarded(lambda run: self._place(run, NOTHING), run, None)
-        for run in self.queued_dependencies.submittable():
+        for run in chain(filterfalse(self.groups.is_packed, queued), self.queued_dependencies.submittable()):
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
         self.has_acted |= self.executors.finish_pass(self.groups.limits, self.started)
@@ -205,13 +203,9 @@ class Scheduler(Ledger):
         try:
             working = _working_folder(self.home, run, is_here=executor.is_here)
             if isinstance(executor, EngineExecutor):
-                given = self.home.environment(run.id)
-                given |= executor.token_for(self.home.path, run)
-                is_in_array = run.group is None or self.groups.makes_arrays(run.group)
                 after = self.queued_dependencies.jobs_before(run)
-                if after is not None:  # otherwise the run that it waits for is between two attempts
-                    is_single = bool(after) or not is_in_array
-                    executor.order(StartRequest(attempt_folder, working, given, run.group, is_single, after))
+                if after is not None:  # otherwise a run that it waits for is between two attempts
+                    executor.order(_start_request(self, executor, run, working, after))
             else:
                 self._start_here(run, attempt_folder, working)
         except ForkServerLost as fault:
@@ -373,6 +367,14 @@ class Scheduler(Ledger):
         """Kill the processes that a run's agents left. Those of a run that is only tracked belong to its user."""
         if run.backend != OUTSIDE:
             self.executors.of(run).sweep(run)
+
+
+def _start_request(
+    scheduler: Scheduler, executor: EngineExecutor, run: Run, working: Path, after: tuple[JobDependency, ...]
+) -> StartRequest:
+    given = scheduler.home.environment(run.id) | executor.token_for(scheduler.home.path, run)
+    is_in_array = not after and (run.group is None or scheduler.groups.makes_arrays(run.group))
+    return StartRequest(scheduler.attempt_folder(run), working, given, run.group, not is_in_array, after)
 
 
 def _working_folder(home: Home, run: Run, *, is_here: bool) -> Path:

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
 from phalanx.backends.contract import RUNNING, JobDependency
+from phalanx.home.attempts import AttemptFolder
 from phalanx.home.dependencies import RequiredEnd, read_dependencies, waiting_words
 from phalanx.scheduler import dependencies
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.ledger import Ledger
+from phalanx.scheduler.submission_records import SubmissionRecord
 from phalanx.scheduler.unfinished import GROUP
 from phalanx.store import Run
 from phalanx.store.dependencies import OpenDependency
@@ -98,7 +101,7 @@ class QueuedDependencies:
                 dependencies.end(self.ledger, run, failed[0])
             return
         before = self.jobs_before(run)
-        if before is not None and executor.wait_for_jobs(attempt_folder, before):
+        if before is not None and _is_told(executor, attempt_folder, before):
             for one in rows:
                 if RequiredEnd(one.condition).holds(one.status):
                     self.store.close_dependencies(run.id, one.upstream)
@@ -111,3 +114,17 @@ class QueuedDependencies:
         if not left:
             return ""
         return waiting_words(one for one in read_dependencies(self.ledger.home.run(run.id)) if one.run_id in left)
+
+
+def _is_told(executor: EngineExecutor, attempt_folder: AttemptFolder, after: tuple[JobDependency, ...]) -> bool:
+    """Let the waiting job of an attempt wait for these jobs. False if the engine has not accepted it yet. Raises
+    OSError."""
+    record = SubmissionRecord.read(attempt_folder)
+    if record is None or record.handle is None:
+        return False
+    if record.after != after:
+        if not executor.view.change_dependencies(record.handle, after):
+            return False
+        replace(record, after=after).write(attempt_folder)
+        executor.hurry()
+    return True
