@@ -48,6 +48,8 @@ from phalanx.server.routes import (
     queue,
     reports,
     run_actions,
+    run_marks,
+    run_tables,
     runs,
     series,
     session,
@@ -57,15 +59,15 @@ from phalanx.server.routes import (
     tensorboard,
     topology,
     usage,
+    views,
 )
 from phalanx.server.routes import sign_on as sign_on_routes
-from phalanx.server.routes.run_table import marks, tables, views
 from phalanx.server.saved_views import SavedViews
 from phalanx.server.schemas.session import Done
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
-    *(submissions, snapshots, run_actions, marks, tables, views, groups, specs, topology, usage, queue, live),
+    *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage, queue, live),
     *(projects, code, runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs, model_files),
     *(model_versions, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
 
 from phalanx.errors import CallError, SystemFault
 from phalanx.server.auth.identities import ALL, Identity
@@ -16,7 +17,8 @@ from phalanx.server.http.error_statuses import refusals
 from phalanx.server.http.pagination import Limit, Offset
 from phalanx.server.http.request_models import json_body
 from phalanx.server.http.responses import JsonResponse, RequestError
-from phalanx.server.schemas.session import AuditPage, Done, Session, SignIn
+from phalanx.server.routes.sign_on import forget_hint, sign_out_url
+from phalanx.server.schemas.session import AuditPage, Session, SignedOut, SignIn
 
 LARGEST_BODY = 16 << 10
 
@@ -55,6 +57,7 @@ async def sign_in(
         httponly=True,
         samesite="strict",
     )
+    forget_hint(request, answer, here)  # that of another user
     return answer
 
 
@@ -64,12 +67,16 @@ def whoami(here: Here, caller: Caller) -> JsonResponse:
     return JsonResponse(_row(here, caller))
 
 
-@router.delete("/session", response_model=Done, responses=refusals(401))
-def sign_out(request: Request, here: Here) -> JsonResponse:
-    """Sign out: the session ends, and the browser deletes its cookie."""
-    here.sessions.end(request.cookies.get(here.sessions.cookie, ""))
-    answer = JsonResponse({"ok": True})
+@router.delete("/session", response_model=SignedOut, responses=refusals(401))
+async def sign_out(request: Request, here: Here) -> JsonResponse:
+    """Sign out: the session ends, and the browser deletes its cookie. `next` is where to sign out of the identity
+    provider, too."""
+    cookie = request.cookies.get(here.sessions.cookie, "")
+    is_valid = await run_in_threadpool(here.sessions.identify, cookie) is not None
+    await run_in_threadpool(here.sessions.end, cookie)
+    answer = JsonResponse({"ok": True, "next": await sign_out_url(request, here) if is_valid else None})
     answer.delete_cookie(here.sessions.cookie, path="/", httponly=True, samesite="strict")
+    forget_hint(request, answer, here)
     return answer
 
 

@@ -26,6 +26,10 @@ class Done(ResponseModel):
     ok: bool
 
 
+class SignedOut(Done):
+    next: Annotated[str | None, Field(description="where to sign out of the identity provider, too")]
+
+
 class AuditEntry(ResponseModel):
     """A change or a refused request. Entries of other versions may have more fields."""
 
