@@ -45,7 +45,7 @@ class ProjectChange(RequestModel):
     description: Description
 
 
-class CodeFile(ResponseModel):
+class CodeFileRow(ResponseModel):
     path: str
     size: int
 
@@ -53,7 +53,7 @@ class CodeFile(ResponseModel):
 class CodePage(Page):
     """`commit` and `diff` are null if the code was not in a git repository."""
 
-    files: Annotated[list[CodeFile], Field(description="of the snapshot; empty without one")]
+    files: Annotated[list[CodeFileRow], Field(description="of the snapshot; empty without one")]
     has_snapshot: bool
     folder: Annotated[str | None, Field(description="where the code was when the run was submitted")]
     commit: str | None
