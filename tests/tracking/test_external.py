@@ -397,6 +397,7 @@ def test_line_breaks_in_names_are_replaced_and_noted(place: Place) -> None:
         "from phalanx import tracking\n"
         r"run = tracking.start(name='a\nb', project='p\x1b[2Jq', tags=['t\nu'], group='g\rh')"
         "\nrun.tags('v\\nw')\nrun.labels({'l\\nm': 'two\\nlines'})\nrun.log({'loss\\nx': 1.0})\n"
+        "run.log({'loss\\nx': 2.0})\nrun.params({'p\\nq': 1})\n"
         "run.describe(name='c\\nd', description='two\\nlines')\nrun.finish()\n"
     )
     answer = script(text, PHALANX_HOME=str(place.home))
@@ -406,5 +407,6 @@ def test_line_breaks_in_names_are_replaced_and_noted(place: Place) -> None:
     shown = place.call("show", row["id"], "--json").data
     assert shown["labels"]["l_m"] == "two\nlines"
     assert list(shown["summary"]) == ["loss_x"]
-    assert answer.err.count("line breaks or other control characters") == 7
+    assert shown["params"] == {"p_q": 1}
+    assert answer.err.count("line breaks or other control characters") == 9
     assert "\x1b" not in answer.err
