@@ -20,6 +20,7 @@ from phalanx.client.config import choose_server
 from phalanx.client.files import FileMethods
 from phalanx.client.live_events import LiveEvent, listen
 from phalanx.client.queries import QueryMethods
+from phalanx.client.reports import ReportMethods
 from phalanx.client.transport import TIMEOUT_S, Transport, joined
 from phalanx.errors import CallError
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from phalanx.store.records import Run
 
 
-class Client(QueryMethods, FileMethods, ActionMethods):
+class Client(QueryMethods, FileMethods, ActionMethods, ReportMethods):
     """A connection to a server. Not thread-safe; `close` it, or use it in a `with`. An argument `run` is a record, an
     id, a name (the newest run of that name), or the first characters of an id.
 
