@@ -32,6 +32,7 @@ from phalanx.server.ops.store_version import StoreVersion
 from phalanx.server.policy import authorise, check, leaves, table
 from phalanx.server.routes import (
     charts,
+    code,
     compare,
     files,
     groups,
@@ -43,6 +44,7 @@ from phalanx.server.routes import (
     own_tokens,
     pods,
     previews,
+    projects,
     queue,
     reports,
     run_actions,
@@ -66,7 +68,7 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
     *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs, model_files),
+    *(projects, code, runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs, model_files),
     *(model_versions, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )

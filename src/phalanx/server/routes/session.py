@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Request
@@ -11,7 +12,7 @@ from phalanx.errors import CallError, SystemFault
 from phalanx.server.auth.identities import ALL, Identity
 from phalanx.server.auth.rate_limits import address_of
 from phalanx.server.auth.sessions import LIFE_S, TOKEN, USER
-from phalanx.server.context import Caller, Here
+from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.error_statuses import refusals
 from phalanx.server.http.pagination import Limit, Offset
 from phalanx.server.http.request_models import json_body
@@ -46,7 +47,7 @@ async def sign_in(
     about["who"] = found.name
     if found.run_id is not None:
         raise RequestError(403, "the token of a run cannot be used to sign in")
-    answer = JsonResponse(_row(found._replace(kind="session")))
+    answer = JsonResponse(_row(here, found._replace(kind="session")))
     answer.set_cookie(
         here.sessions.cookie,
         here.sessions.open(kind, found.name),
@@ -61,9 +62,9 @@ async def sign_in(
 
 
 @router.get("/session", response_model=Session)
-def whoami(caller: Caller) -> JsonResponse:
-    """The caller's name and permissions."""
-    return JsonResponse(_row(caller))
+def whoami(here: Here, caller: Caller) -> JsonResponse:
+    """The caller's name and permissions, and the name and expiry of the token."""
+    return JsonResponse(_row(here, caller))
 
 
 @router.delete("/session", response_model=SignedOut, responses=refusals(401))
@@ -85,13 +86,19 @@ def show_audit(here: Here, limit: Limit = 100, offset: Offset = 0) -> JsonRespon
     return JsonResponse({"count": here.audit.count(), "entries": here.audit.last(limit, offset)})
 
 
-def _row(identity: Identity) -> dict[str, object]:
+def _row(here: Context, identity: Identity) -> dict[str, object]:
     role = identity.roles.get(ALL)
+    mine = (one for one in here.tokens.known() if identity.kind == "token" and one.name == identity.name)
+    token = next(mine, None)
+    expires = token.expires if token is not None else None
     return {
         "name": identity.name,
         "kind": identity.kind,
         "role": role.word if role is not None else None,
-        "roles": {project: mine.word for project, mine in identity.roles.items()},
+        "roles": {project: given.word for project, given in identity.roles.items()},
+        "user": token.user if token is not None else identity.name if identity.kind in ("user", "proxy") else None,
+        "token": token.name if token is not None else None,
+        "expires": None if expires is None else datetime.fromtimestamp(expires, UTC).isoformat(),
     }
 
 
