@@ -74,7 +74,7 @@ def loads(browser: Browser, served: Served) -> tuple[list[float], list[float], l
 
 
 def renderer_ms(browser: Browser) -> float:
-    """The CPU time of the processes that run pages. Unlike the time between frames, it hardly depends on what else runs."""
+    """The CPU time of the processes that run pages. Unlike the time between frames, it hardly depends on other work."""
     session = browser.new_browser_cdp_session()
     found = session.send("SystemInfo.getProcessInfo")["processInfo"]
     session.detach()
