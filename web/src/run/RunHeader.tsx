@@ -117,9 +117,10 @@ function Facts({ context: { run, isLive } }: { context: RunContext }): ReactNode
     ]);
   if (run.group) {
     const group = encodeURIComponent(run.group);
+    const isPart = run.is_trial || run.is_op;
     parts.push([
-      run.is_trial ? "trial of" : "group",
-      <Link key="g" to={run.is_trial ? `/runs/${group}` : `/runs?q=group:${group}`}>
+      run.is_trial ? "trial of" : run.is_op ? "op of" : "group",
+      <Link key="g" to={isPart ? `/runs/${group}` : `/runs?q=group:${group}`}>
         {visible(run.group)}
       </Link>,
     ]);
