@@ -28,16 +28,18 @@ ARTIFACTS = "artifacts"
 MODELS = "models"
 SERIES = "series"
 
-# In the folder of a group, in addition
+# In the folder of a group or pipeline, in addition
 GROUP = "group.json"
+PIPELINE = "pipeline.json"
 JOURNAL = "journal"
-SEARCH = "search.json"
+SEARCH = "search.json"  # of a group: its progress
+PROGRESS = "progress.json"  # of a pipeline or schedule
 REQUESTS = "requests"
 
 # In `job`
 AGENT_ARCHIVE = "agent.pyz"
 CLIENT_ARCHIVE = "tracking.zip"
-VIRTUALENV_ARCHIVE = "venv.tar"
+VIRTUALENV_ARCHIVE = "venv.tar"  # of a pipeline: one for each of its ops
 KEEP_VIRTUALENV = "venv.keep"  # exists: the first node packs the virtual environment that it makes
 HOSTFILE = "hostfile"
 HOSTS_SCRIPT = "hosts.sh"

@@ -13,7 +13,8 @@ import pytest
 
 from phalanx.backends.contract import ENDED, RUNNING
 from phalanx.errors import StoreError
-from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
+from phalanx.home.group_folder import GroupFolder, trial_id
+from phalanx.home.journal import Journal
 from phalanx.scheduler import groups
 from phalanx.scheduler.group_report import GroupReport
 from phalanx.store import Run, StatusChange
@@ -95,7 +96,7 @@ def test_every_decision_is_recorded_with_its_reason_before_its_run_exists(works:
 
 def test_a_recorded_decision_is_carried_out_and_the_search_is_not_asked_again(works: Works) -> None:
     group = begin(works, "echo {{ x }}", X3)
-    journal = SearchJournal(GroupFolder(works.run_folder(group).path).journal_file)
+    journal = Journal(GroupFolder(works.run_folder(group).path).journal_file)
     journal.read()
     journal.append([{"what": "create", "trial": 0, "params": {"x": 77}, "seen_up_to": 0, "why": "recorded by another"}])
     journal.close()

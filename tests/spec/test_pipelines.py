@@ -6,7 +6,7 @@ import pytest
 
 from phalanx.spec import Kind
 from phalanx.spec.model import Operation, Pipeline
-from phalanx.spec.schema import TRIGGERS
+from phalanx.spec.pipelines.fields import TRIGGERS
 from tests.spec.helpers import (
     CPU_S,
     assert_converts,

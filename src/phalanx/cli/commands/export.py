@@ -86,9 +86,9 @@ def command(
 
 def _chosen(store: Store, names: Sequence[str], project: str | None, query: str) -> list[Run]:
     """The selected runs; for a group its trials. Raises CallError."""
-    from phalanx.submission.removal import with_trials
+    from phalanx.submission.removal import with_parts
 
-    return [run for run in with_trials(store, _named(store, names, project, query)) if run.kind != "group"]
+    return [run for run in with_parts(store, _named(store, names, project, query)) if run.kind != "group"]
 
 
 def _named(store: Store, names: Sequence[str], project: str | None, query: str) -> list[Run]:

@@ -343,9 +343,9 @@ class HomeRunActions:
         """Archive or unarchive runs, and groups with their trials. Raises CallError before changing anything if one has
         not finished."""
         from phalanx.ingest.run_changes import RunEdit, change_runs, require_archivable
-        from phalanx.submission.removal import with_trials
+        from phalanx.submission.removal import with_parts
 
-        found = with_trials(self.store, runs)
+        found = with_parts(self.store, runs)
         if archived:
             require_archivable(found)
         change_runs(self.home, self.store, found, RunEdit(archived=archived))
