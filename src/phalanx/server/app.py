@@ -41,6 +41,7 @@ from phalanx.server.routes import (
     model_versions,
     models,
     own_tokens,
+    pipelines,
     pods,
     previews,
     queue,
@@ -63,8 +64,8 @@ from phalanx.server.schemas.session import Done
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
-    *(submissions, snapshots, run_actions, marks, tables, views, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs, model_files),
+    *(submissions, snapshots, run_actions, marks, tables, views, groups, pipelines, specs, topology, usage, queue),
+    *(live, runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs, model_files),
     *(model_versions, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )

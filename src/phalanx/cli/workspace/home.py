@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
     from phalanx.client.groups import HomeGroup
+    from phalanx.client.pipelines import HomePipeline
     from phalanx.home.home import Home
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
@@ -78,6 +79,12 @@ class HomeWorkspace:
         from phalanx.scheduler.group_report import GroupReport
 
         return HomeGroup(self.rows, GroupReport(self.home, self.rows, run))
+
+    def pipeline(self, run: Run) -> HomePipeline:
+        from phalanx.client.pipelines import HomePipeline
+        from phalanx.scheduler.pipelines.report import PipelineReport
+
+        return HomePipeline(self.rows, PipelineReport(self.home, self.rows, run))
 
     def change_group(self, group: Run, verb: str, *args: Any) -> Run:
         """Leave a request (a method of `GroupRequests`), and wait until a scheduler, here or in another process, has

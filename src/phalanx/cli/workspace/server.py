@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from phalanx.artifacts.trees import Progress
     from phalanx.client.config import ServerChoice
     from phalanx.client.groups import RemoteGroup
+    from phalanx.client.pipelines import RemotePipeline
     from phalanx.client.series import RemoteSeries
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.replica_logs import LogSource
@@ -61,6 +62,9 @@ class ServerWorkspace:
 
     def group(self, run: Run) -> RemoteGroup:
         return self.client.group(run)
+
+    def pipeline(self, run: Run) -> RemotePipeline:
+        return self.client.pipeline(run)
 
     def change_group(self, group: Run, verb: str, *args: Any) -> Run:
         getattr(self.client.group(group), verb)(*args)
