@@ -44,6 +44,9 @@ KEEP_VIRTUALENV = "venv.keep"  # exists: the first node packs the virtual enviro
 HOSTFILE = "hostfile"
 HOSTS_SCRIPT = "hosts.sh"
 
+# In `outputs`
+OUTPUT_VALUES = "outputs.json"  # values of declared outputs, written by the program
+
 # In the folder of a replica's attempt
 LOG = "log"
 SPOOL = "spool"

@@ -214,7 +214,8 @@ def test_a_failed_op_is_retried_as_a_new_run(works: Works) -> None:
 
 def test_no_more_ops_run_than_the_concurrency_allows(works: Works) -> None:
     names = ["a", "b", "c"]
-    pipeline = begin(works, [{"name": name} for name in names], {name: cmd("sleep 60") for name in names}, concurrency=2)
+    templates = {name: cmd("sleep 60") for name in names}
+    pipeline = begin(works, [{"name": name} for name in names], templates, concurrency=2)
     works.turn_until(lambda: list(statuses(works, pipeline).values()) == ["running", "running", "waiting"])
     assert ops_of(works, pipeline)["c"]["reason"] == "waits until another op has ended: `concurrency` is 2"
     works.run_folder(run_of(works, pipeline, "a").id).ask_to_stop("not this one")
@@ -225,9 +226,8 @@ def test_no_more_ops_run_than_the_concurrency_allows(works: Works) -> None:
 
 
 def test_a_pipeline_has_a_time_limit(works: Works) -> None:
-    pipeline = begin(
-        works, [{"name": "a"}, {"name": "b", "dependencies": ["a"]}], {"a": cmd("sleep 60"), "b": cmd("true")}, timeout=0.3
-    )
+    ops: list[dict[str, Any]] = [{"name": "a"}, {"name": "b", "dependencies": ["a"]}]
+    pipeline = begin(works, ops, {"a": cmd("sleep 60"), "b": cmd("true")}, timeout=0.3)
     run = works.settle(pipeline)
     assert (run.status, run.reason) == ("failed", "its time limit of 0.3 s was reached")
     assert statuses(works, pipeline) == {"a": "stopped", "b": "stopped"}

@@ -31,7 +31,7 @@ class JournaledFolder(RunFolder):
 
     def records(self) -> list[Record]:
         """The journal up to its last whole record. Raises CallError if one before that is damaged."""
-        return Journal(self.journal_file).read()
+        return RunJournal(self.journal_file).read()
 
     def ask(self, what: str, **fields: Any) -> str:
         """Leave a request for the scheduler. Returns its name. Raises OSError."""
@@ -55,7 +55,7 @@ class JournaledFolder(RunFolder):
         (self.path / run_paths.REQUESTS / name).unlink(missing_ok=True)
 
 
-class Journal:
+class RunJournal:
     """Numbered records. `read` first, then `append`: the rest of a record that was cut off is removed."""
 
     def __init__(self, path: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from phalanx.errors import CallError, SpecErrors
 from phalanx.home.home import Home
-from phalanx.home.journal import Journal, JournaledFolder
+from phalanx.home.journal import JournaledFolder, RunJournal
 from phalanx.ingest.adoption import adopt_all, index
 from phalanx.scheduler.ledger import Ledger
 from phalanx.scheduler.unfinished import UNFINISHED
@@ -29,7 +29,7 @@ class JournaledRun:
         self.store: Store = ledger.store
         self.id = run.id
         self.folder = JournaledFolder(self.home.run(run.id).path)
-        self.journal = Journal(self.folder.journal_file)
+        self.journal = RunJournal(self.folder.journal_file)
         self.beside: Mapping[str, JournaledRun] = {}  # all that are unfinished, by id
         self.is_over = False
 

@@ -148,7 +148,7 @@ class Params:
             if reference[1] != "ops":
                 self.findings.note(node, "outputs of other runs are only looked up in pipelines: it stays this text")
             self._keep(name, node)
-            self._show(name, self._sample(name, node.value))
+            self._show(name, self._sample(name, str(node.value)))
             return
         result = self.renderer.tree(node)
         if any(scalar.poisoned for scalar in result.scalars()):

@@ -21,7 +21,6 @@ from phalanx.spec.templates import is_template
 from phalanx.store import Run, Store
 from phalanx.store.kinds import GROUP
 
-OUTPUT_VALUES = "outputs.json"
 MOST_BYTES = 1 << 20
 _ABSENT = object()
 
@@ -53,7 +52,7 @@ def outputs_of(home: Home, store: Store, run: Run, declared: Iterable[Variable])
         if value is _ABSENT:
             missing[variable.name] = (
                 f"it recorded no param and no metric of that name, has no file of that name among its outputs, and no "
-                f"entry in {OUTPUT_VALUES}"
+                f"entry in {run_paths.OUTPUT_VALUES}"
             )
         elif fault is not None:
             missing[variable.name] = f"{fault}, but it is {str(value)[:100]!r}"
@@ -69,7 +68,7 @@ class _Source:
 
     def __init__(self, home: Home, store: Store, run_id: str) -> None:
         self.outputs = home.run(run_id).path / run_paths.OUTPUTS
-        self.written = _written(self.outputs / OUTPUT_VALUES)
+        self.written = _written(self.outputs / run_paths.OUTPUT_VALUES)
         self.params = store.find(run_id).params
         self.metrics = store.summaries(run_id)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from phalanx.errors import CallError
 from phalanx.home.home import Home
-from phalanx.home.journal import Journal, JournaledFolder
+from phalanx.home.journal import JournaledFolder, RunJournal
 from phalanx.scheduler.pipelines.schedule import RECENT, ScheduleState
 from phalanx.scheduler.pipelines.state import ACTIVE, WAITING, OpState, PipelineState
 from phalanx.spec.model import Operation, thaw
@@ -35,7 +35,7 @@ class PipelineReport:
         require_pipeline(run)
         self.home, self.store, self.run = home, store, run
         self.factory = OpFactory(home, run)
-        self.journal = Journal(JournaledFolder(home.run(run.id).path).journal_file)
+        self.journal = RunJournal(JournaledFolder(home.run(run.id).path).journal_file)
         self.state = PipelineState(run.id, self.factory.ops, self.factory.pipeline.concurrency)
         self.schedule = ScheduleState([])
         self.runs: dict[str, Run] = {}

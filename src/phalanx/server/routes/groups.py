@@ -41,11 +41,11 @@ LOOK_S = 0.02
 router = APIRouter(prefix="/api/v1/groups/{run_id}", tags=["groups"], responses=refusals(409))
 
 
-class Report(Protocol):
+class UpdatedReport(Protocol):
     def update(self, store: Store, run: Run, /) -> None: ...
 
 
-AnyReport = TypeVar("AnyReport", bound=Report)
+AnyReport = TypeVar("AnyReport", bound=UpdatedReport)
 
 
 class SharedReport(Generic[AnyReport]):
