@@ -11,14 +11,14 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from pathlib import Path
 from subprocess import SubprocessError
 from typing import TypeVar
 
 from phalanx import run_paths
 from phalanx.agent.fork_server import ForkServerLost
-from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, Observation
+from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, JobDependency, Observation
 from phalanx.backends.local import runner
 from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
 from phalanx.ends import Cause
@@ -34,9 +34,10 @@ from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.group_pass import GroupPass
 from phalanx.scheduler.ledger import Clock, Ledger, RunUnreadable
 from phalanx.scheduler.local_executor import LocalStart
+from phalanx.scheduler.queued_dependencies import QueuedDependencies
 from phalanx.scheduler.retry import Action
 from phalanx.scheduler.submissions import StartRequest
-from phalanx.scheduler.unfinished import QUEUED, STARTED, UNFINISHED
+from phalanx.scheduler.unfinished import BLOCKED, QUEUED, STARTED
 from phalanx.store import Run, Store
 from phalanx.store.kinds import IS_RUN, WHOLES
 from phalanx.store.statuses import Status
@@ -58,6 +59,7 @@ class Scheduler(Ledger):
         self.has_acted = False  # whether the last pass started or ended remote runs
         self.trouble = ""  # the last error, for the log
         self.executors = Executors(home)
+        self.queued_dependencies = QueuedDependencies(self, self.executors)
         self.groups = GroupPass(self)
         home.reserve_disk()
         home.tidy()
@@ -84,11 +86,12 @@ class Scheduler(Ledger):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
-        dependencies.settle_all(self, self._guarded, self._up_to_date)
+        dependencies.settle_all(self, self._guarded, self._up_to_date, self.queued_dependencies.is_queued)
+        self.queued_dependencies.follow_all(self._guarded)
         groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs
         queues = (self.is_local, self.is_elsewhere)
         waiting, elsewhere = (self.store.count(f"{QUEUED}, {IS_RUN}, {where}") for where in queues)
-        blocked = self.store.count(f"{UNFINISHED}, {IS_RUN}, blocked:true")
+        blocked = self.store.count(BLOCKED)
         unfinished = len(self.started) + waiting + elsewhere + groups + blocked
         for run in _head(self.store, self.is_local, waiting, PAGE):
             taken = self._guarded(lambda run: self._place(run, used), run, None)  # noqa: B023 - called at once
@@ -97,7 +100,7 @@ class Scheduler(Ledger):
             used += taken
         started = len(self.started)
         queued = _head(self.store, self.is_elsewhere, elsewhere, PAGE_ELSEWHERE) if elsewhere else ()
-        for run in filterfalse(self.groups.is_packed, queued):
+        for run in chain(filterfalse(self.groups.is_packed, queued), self.queued_dependencies.submittable()):
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
         self.has_acted |= self.executors.finish_pass(self.groups.limits, self.started)
@@ -201,10 +204,9 @@ class Scheduler(Ledger):
         try:
             working = _working_folder(self.home, run, is_here=executor.is_here)
             if isinstance(executor, EngineExecutor):
-                given = self.home.environment(run.id)
-                given |= executor.token_for(self.home.path, run)
-                is_in_array = run.group is None or self.groups.makes_arrays(run.group)
-                executor.order(StartRequest(attempt_folder, working, given, run.group, not is_in_array))
+                after = self.queued_dependencies.jobs_before(run)
+                if after is not None:  # otherwise a run that it waits for is between two attempts
+                    executor.order(_start_request(self, executor, run, working, after))
             else:
                 self._start_here(run, attempt_folder, working)
         except ForkServerLost as fault:
@@ -247,7 +249,8 @@ class Scheduler(Ledger):
         is_resolved = executor.is_resolved(attempt_folder, is_stopping=stop is not None)
         if isinstance(executor, EngineExecutor):
             self.record_job(run, executor.handle(attempt_folder), executor.observation(attempt_folder))
-            self.record_waiting(run, executor.waits_for(attempt_folder))
+            words = "; ".join(filter(None, [self.queued_dependencies.words(run), executor.waits_for(attempt_folder)]))
+            self.record_waiting(run, words)
         if not is_resolved:
             return False
         if stop is None and executor.is_restarted(attempt_folder):
@@ -365,6 +368,14 @@ class Scheduler(Ledger):
         """Kill the processes that a run's agents left. Those of a run that is only tracked belong to its user."""
         if run.backend != OUTSIDE:
             self.executors.of(run).sweep(run)
+
+
+def _start_request(
+    scheduler: Scheduler, executor: EngineExecutor, run: Run, working: Path, after: tuple[JobDependency, ...]
+) -> StartRequest:
+    given = scheduler.home.environment(run.id) | executor.token_for(scheduler.home.path, run)
+    is_in_array = not after and (run.group is None or scheduler.groups.makes_arrays(run.group))
+    return StartRequest(scheduler.attempt_folder(run), working, given, run.group, not is_in_array, after)
 
 
 def _working_folder(home: Home, run: Run, *, is_here: bool) -> Path:
