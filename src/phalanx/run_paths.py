@@ -54,6 +54,8 @@ END_HELD = "end.held"
 WORKING_FILES = "working-files.json"
 ASKED_TO_END = "asked-to-end"
 ASKED_TO_ABORT = "asked-to-abort"
+NOTEBOOK = ".notebook"  # a folder; hidden, so that it is neither sent nor exported
+NOTEBOOK_ADDRESS = "address.json"  # in it, once the server answers
 IMPORT_MARK = "import.unfinished"
 
 _ATTEMPT = "attempt-"

@@ -20,7 +20,7 @@ from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import limits_of
 from phalanx.agent.preflight import Address
 from phalanx.agent.processes import boot_id
-from phalanx.agent.supervisor import WATCHED, Supervisor, Task
+from phalanx.agent.supervisor import WATCHED, NotebookTask, Supervisor, Task
 from phalanx.atomic_files import write_atomic, write_new
 from phalanx.ends import Cause, End
 from phalanx.naming import LAUNCHER, is_launcher
@@ -110,10 +110,16 @@ def tasks_of(plan: StoredPlan, facts: dict[str, Any], rank: int | None = None) -
                 siblings=tuple(
                     facts["folders"][other.name] for other in plan.with_command if other.name in facts["folders"]
                 ),
+                notebook=None if plan.notebook is None else NotebookTask(plan.notebook, _port(facts, name, is_shared)),
                 offers_mlflow=_offers_mlflow(plan, replica, environment, is_remote=is_remote),
             )
         )
     return tasks
+
+
+def _port(facts: dict[str, Any], name: str, is_shared: bool) -> int | None:
+    """The port of a notebook; none in a job whose nodes other users can use, too."""
+    return None if is_shared else int(facts["port"][name])
 
 
 def _use_python(environment: dict[str, str], python: dict[str, Any]) -> None:
@@ -299,7 +305,9 @@ def _announce(folder: str) -> bool:
     """Record which process watches this replica, so that others can check it. False when another agent was faster,
     or when the replica was given up before: it must not run then."""
     stat = processes.read_stat(os.getpid())
-    content = {"pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id()}
+    content = {"pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id(), "python": sys.executable}
+    if "SLURM_JOB_ID" in os.environ:  # of its own component, or task of an array
+        content |= {"job": os.environ["SLURM_JOB_ID"], "node": os.environ.get("SLURMD_NODENAME", "")}
     if os.path.exists(os.path.join(folder, run_paths.END)):
         return False
     try:

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx import run_paths
 from phalanx.agent import preflight, processes
@@ -26,6 +26,9 @@ from phalanx.agent.writer_processes import WriterProcesses
 from phalanx.ends import Cause, End
 from phalanx.spool import Writer
 from phalanx.stored_plan import CollectSettings
+
+if TYPE_CHECKING:
+    from phalanx.agent.notebook import NotebookServer
 
 LOOK_S = 0.2  # how often the size of the log is checked
 EARLY_S = 2.0  # how long new processes are looked for that often, too
@@ -43,9 +46,17 @@ HEAR_S = 2.0  # for a signal sent to the whole job to reach the agent, too
 COLLECT_S = 600.0  # to copy files of the working folder when the command has ended
 COLLECT_HASTILY_S = 5.0  # the same if it was ended by a limit or on request
 LISTEN_S = 1.0  # how often requests by file are checked
+NOT_FOUND = 127  # exit code of a command that could not be started
 SERVED_S = 2.0  # for a command that only serves to end by itself, when all that it serves have ended
 _TO_END = (signal.SIGTERM, signal.SIGINT)
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+
+
+class NotebookTask(NamedTuple):
+    """`page`: the path of its page. Without `port` it listens on a socket."""
+
+    page: str
+    port: int | None
 
 
 class Task(NamedTuple):
@@ -71,6 +82,7 @@ class Task(NamedTuple):
     outputs: str = ""
     collect: CollectSettings | None = None  # None: the working folder is not watched
     siblings: tuple[str, ...] = ()  # the folders of all replicas that share the working folder
+    notebook: NotebookTask | None = None  # the command is Jupyter's
     offers_mlflow: bool = False  # the agent answers the MLflow clients of the command
 
 
@@ -102,6 +114,7 @@ class Supervisor:
         self.writers = WriterProcesses(task.environment)
         self.early_until = 0.0
         self.mlflow: MlflowOffer | None = None
+        self.notebook: NotebookServer | None = None
         self.served_at: float | None = None  # since when all that it serves have ended
         self.kernel_kills = processes.kernel_kills_for_memory()
         self.left = LeftFiles.of(task.folder, task.working, task.outputs, task.collect, task.siblings)
@@ -127,6 +140,7 @@ class Supervisor:
             if self.left is not None:
                 self.left.begin(os.stat(self.end_draft).st_ctime_ns)
             self.mlflow = _offered(self.task)
+            self._prepare_notebook()
             child = _start(self.task, self.log_path)
             self.deadline = Deadline(self.task.limits)  # the time of the preflight does not count
             self._note({"start": child})
@@ -135,6 +149,7 @@ class Supervisor:
             self._raise_peak({"cpu_s": ended.cpu_s, "memory_mib": ended.memory_mib})  # peaks between two measurements
             _end_rest()
             end = self._judge(ended.status)
+            self._close_notebook(end)
             _collect(self.left, self.task.working, COLLECT_S if self.cause is None else COLLECT_HASTILY_S)
         self._look_at_log()
         _sync_to_the_end(self.task.folder)
@@ -170,6 +185,31 @@ class Supervisor:
         if self.mlflow is not None:
             self.mlflow.check()
 
+    def _prepare_notebook(self) -> None:
+        task = self.task
+        if task.notebook is not None:
+            from phalanx.agent.notebook import NotebookServer
+
+            self.notebook = NotebookServer(task.folder, task.environment, *task.notebook)
+            self.task = task._replace(argv=[*task.argv, *self.notebook.options])
+
+    def _check_notebook(self, child: int) -> None:
+        """End a notebook that is open to everyone who reaches its port."""
+        if self.notebook is not None and not self.notebook.check():
+            from phalanx.agent.notebook import OPEN
+
+            self._say(OPEN)
+            self.cause = self.cause or Cause.ERROR
+            _signal_tree(child, signal.SIGKILL)
+
+    def _close_notebook(self, end: End) -> None:
+        if self.notebook is not None:
+            from phalanx.agent.notebook import MISSING
+
+            self.notebook.close()
+            if end.code == NOT_FOUND:
+                self._say(MISSING)
+
     def _watch(self, child: int) -> ProcessExit:
         """Watch the command until it ends."""
         deadline = self.deadline
@@ -199,6 +239,7 @@ class Supervisor:
                 deadline.save_at = now + SAVE_AGAIN_S  # the program may not have set its handler yet
             self._look_at_log()
             self._answer_mlflow()
+            self._check_notebook(child)
             if now >= measure_at:
                 measure_at = now + (MEASURE_S if self.task.memory_mib is None else MEASURE_LIMITED_S)
                 self._measure(now)
@@ -468,7 +509,7 @@ def _start(task: Task, log_path: str) -> int:
     except OSError as fault:
         os.write(2, f"phalanx: cannot {what}: {fault.strerror or fault}\n".encode())
     finally:
-        os._exit(127)
+        os._exit(NOT_FOUND)
 
 
 def _signal_tree(child: int, number: int) -> None:

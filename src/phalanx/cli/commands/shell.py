@@ -1,0 +1,23 @@
+"""phalanx shell"""
+
+from __future__ import annotations
+
+import click
+
+from phalanx.cli.options import replica_options
+from phalanx.cli.render.output import report_errors
+
+
+@click.command("shell")
+@replica_options
+@click.argument("run")
+def command(run: str, replica: str | None) -> None:
+    """Open a shell beside a running replica, with its environment.
+
+    It has the variables of the replica, its working folder, virtual environment and container, on the machine where the
+    replica runs. The first replica is entered unless --rank or --replica names another one.
+    """
+    from phalanx.cli.replica_entry import enter_replica
+
+    with report_errors(as_json=False):
+        enter_replica(run, replica, (), "shell")
