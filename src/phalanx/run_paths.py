@@ -39,6 +39,7 @@ AGENT_ARCHIVE = "agent.pyz"
 CLIENT_ARCHIVE = "tracking.zip"
 VIRTUALENV_ARCHIVE = "venv.tar"
 KEEP_VIRTUALENV = "venv.keep"  # exists: the first node packs the virtual environment that it makes
+HOLD = f"{JOB}/hold.json"  # a path: which attempts are held after a failure, and for how long
 HOSTFILE = "hostfile"
 HOSTS_SCRIPT = "hosts.sh"
 

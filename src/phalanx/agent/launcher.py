@@ -18,6 +18,7 @@ from typing import Any
 from phalanx import run_paths
 from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import limits_of
+from phalanx.agent.hold import hold
 from phalanx.agent.preflight import Address
 from phalanx.agent.processes import boot_id
 from phalanx.agent.supervisor import WATCHED, NotebookTask, Supervisor, Task
@@ -110,6 +111,7 @@ def tasks_of(plan: StoredPlan, facts: dict[str, Any], rank: int | None = None) -
                 siblings=tuple(
                     facts["folders"][other.name] for other in plan.with_command if other.name in facts["folders"]
                 ),
+                hold_s=facts.get("hold_s"),
                 notebook=None if plan.notebook is None else NotebookTask(plan.notebook, _port(facts, name, is_shared)),
                 offers_mlflow=_offers_mlflow(plan, replica, environment, is_remote=is_remote),
             )
@@ -217,6 +219,7 @@ def supervise_here(task: Task) -> int:
     if not _announce(task.folder):
         return 1
     end = Supervisor(task).run()
+    hold(task, end)
     if task.is_remote and end.cause in (Cause.FINISHED, Cause.SEGMENT, Cause.STOPPED):
         return 0  # so that Slurm does not end the others
     if task.is_remote:
@@ -290,7 +293,7 @@ def _supervise(task: Task) -> None:
         os.dup2(log, 2)
         os.close(log)
         if _announce(task.folder):
-            Supervisor(task).run()
+            hold(task, Supervisor(task).run())
         code = 0
     except BaseException:  # noqa: BLE001 - the edge of a process: what is said here is all that anyone will know
         import traceback

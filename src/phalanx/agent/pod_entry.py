@@ -172,6 +172,7 @@ def facts_of(pod: Pod) -> dict[str, Any]:
         "watched": {name: _gpus(pod) for name in pod.names[:1]},
         "meeting_s": float(pod.place.get("peers_s") or PATIENCE_S),
         "grace_s": pod.grace_s,
+        "hold_s": pod.place.get("hold_s"),
     }
 
 

@@ -83,6 +83,7 @@ class Task(NamedTuple):
     collect: CollectSettings | None = None  # None: the working folder is not watched
     siblings: tuple[str, ...] = ()  # the folders of all replicas that share the working folder
     notebook: NotebookTask | None = None  # the command is Jupyter's
+    hold_s: float | None = None  # how long it can be entered after a failure
     offers_mlflow: bool = False  # the agent answers the MLflow clients of the command
 
 
@@ -141,7 +142,7 @@ class Supervisor:
                 self.left.begin(os.stat(self.end_draft).st_ctime_ns)
             self.mlflow = _offered(self.task)
             self._prepare_notebook()
-            child = _start(self.task, self.log_path)
+            child = start_command(self.task, self.log_path)
             self.deadline = Deadline(self.task.limits)  # the time of the preflight does not count
             self._note({"start": child})
             ended = self._watch(child)
@@ -486,7 +487,7 @@ def _is_end_requested_too(task: Task, ended: ProcessExit) -> bool:
     return task.shares_signals and was_signalled and signal.sigtimedwait(_TO_END, HEAR_S) is not None
 
 
-def _start(task: Task, log_path: str) -> int:
+def start_command(task: Task, log_path: str) -> int:
     """Start the command in its own session, with its output in the log. Returns its process id."""
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     child = os.fork()

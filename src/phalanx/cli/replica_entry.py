@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from phalanx.store import Run
 
 
-def enter_replica(run: str, replica: str | None, argv: Sequence[str], verb: str) -> NoReturn:
+def enter_replica(run: str, replica: str | None, argv: Sequence[str], verb: str, *, quiet: bool) -> NoReturn:
     """Become a command with the environment of a replica, or an interactive shell without one. Raises CallError."""
     require_this_machine(verb)
-    with open_workspace() as workspace:
+    with open_workspace(quiet=quiet) as workspace:
         assert workspace.server is None
         found = find_run(workspace, run)
         attempt_folder, name = running_replica(workspace, found, replica)

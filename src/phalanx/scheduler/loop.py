@@ -11,6 +11,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import filterfalse
 from pathlib import Path
 from subprocess import SubprocessError
@@ -18,6 +19,8 @@ from typing import TypeVar
 
 from phalanx import run_paths
 from phalanx.agent.fork_server import ForkServerLost
+from phalanx.agent.hold import CAUSES as HELD_CAUSES
+from phalanx.agent.hold import write_hold
 from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, Observation
 from phalanx.backends.local import runner
 from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
@@ -27,6 +30,7 @@ from phalanx.home import array_folder, attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
+from phalanx.insight import autopsy
 from phalanx.scheduler import active_runs, dependencies, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.engine_executor import EngineExecutor
@@ -38,7 +42,7 @@ from phalanx.scheduler.retry import Action
 from phalanx.scheduler.submissions import StartRequest
 from phalanx.scheduler.unfinished import GROUP, IS_RUN, QUEUED, STARTED, UNFINISHED
 from phalanx.store import Run, Store
-from phalanx.store.statuses import Status
+from phalanx.store.statuses import HELD, Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
@@ -199,6 +203,7 @@ class Scheduler(Ledger):
         attempt_folder, executor = self.attempt_folder(run), self.executors.of(run)
         try:
             working = _working_folder(self.home, run, is_here=executor.is_here)
+            write_hold(str(attempt_folder.run_folder), run.attempt, self.watched[run.id].hold_s)
             if isinstance(executor, EngineExecutor):
                 given = self.home.environment(run.id)
                 given |= executor.token_for(self.home.path, run)
@@ -228,7 +233,8 @@ class Scheduler(Ledger):
         given = self.home.environment(run.id)
         environment = {**given, **server_environment(self.home.path, run, given)}
         gpus = allocate(self.gpus, busy, self.watched[run.id].plan)
-        self.executors.here.start(LocalStart(attempt_folder, working, environment, gpus))
+        hold_s = self.watched[run.id].hold_s
+        self.executors.here.start(LocalStart(attempt_folder, working, environment, gpus, {"hold_s": hold_s}))
         self.change(run, Status.STARTING, "agents started")
 
     # observing ---------------------------------------------------------------------------------------------------
@@ -263,7 +269,22 @@ class Scheduler(Ledger):
         if now.is_running:
             number = watched.how_to_end(attempt_folder, now, self.clock(), stop)
             self._end(run, attempt_folder, seen, number, all_of_it=stop is not None)
+        self._note_hold(run, attempt_folder)
         return now.is_settled and self._conclude(run, seen, now, stop)
+
+    def _note_hold(self, run: Run, attempt_folder: AttemptFolder) -> None:
+        """Record once that a failed attempt is held, with the replica that failed first."""
+        watched = self.watched[run.id]
+        hold_s = watched.hold_s if not watched.is_hold_noted else None
+        if hold_s is None or run.status != Status.RUNNING:
+            return
+        failed = autopsy.first_failure(watched.plan, attempts.reported_ends(attempt_folder))
+        if failed is not None and failed.end.cause in HELD_CAUSES:
+            watched.is_hold_noted = True
+            until = datetime.fromtimestamp(failed.end.ended_at + hold_s, UTC)
+            reason = f"{HELD} until {until:%H:%M:%S} UTC for `phalanx shell {run.id}`; it failed: {failed.reason}"
+            self.record_failure(run, failed)
+            self.restate(run, reason)
 
     def _conclude(self, run: Run, seen: Mapping[str, ReplicaState], now: AttemptOutcome, stop: str | None) -> bool:
         """Handle an attempt that has ended. Unless it finished, wait until its engine cannot restart it any more."""
@@ -275,6 +296,8 @@ class Scheduler(Ledger):
             self._end(run, attempt_folder, seen, signal.SIGTERM if stop is not None else None, all_of_it=True)
             return False
         watched = self.watched[run.id]
+        if now.failed is not None and now.failed.end.cause in HELD_CAUSES and watched.hold_s is not None:
+            stop = None  # it ended the hold; the run had failed
         if now.failed is not None and not now.is_finished and stop is None:
             if now.failed.end.cause == Cause.STOPPED or verdict.cause == Cause.MEMORY:
                 seen = active_runs.apply_verdict(seen, verdict)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import click
 
-from phalanx.cli.options import replica_options
-from phalanx.cli.render.output import report_errors
+from phalanx.cli.options import json_option, replica_options
 
 
 @click.command("exec")
 @replica_options
 @click.argument("run")
 @click.argument("words", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-def command(run: str, replica: str | None, words: tuple[str, ...]) -> None:
+@json_option
+def command(run: str, replica: str | None, words: tuple[str, ...], as_json: bool) -> None:
     """Run a command beside a running replica, with its environment.
 
     The command gets the variables of the replica, its working folder, virtual environment and container, on the machine
@@ -20,5 +20,4 @@ def command(run: str, replica: str | None, words: tuple[str, ...]) -> None:
     """
     from phalanx.cli.replica_entry import enter_replica
 
-    with report_errors(as_json=False):
-        enter_replica(run, replica, words, "exec")
+    enter_replica(run, replica, words, "exec", quiet=as_json)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from phalanx.cli.options import replica_options
-from phalanx.cli.render.output import report_errors
+from phalanx.cli.options import json_option, replica_options
 
 
 @click.command("shell")
 @replica_options
 @click.argument("run")
-def command(run: str, replica: str | None) -> None:
+@json_option
+def command(run: str, replica: str | None, as_json: bool) -> None:
     """Open a shell beside a running replica, with its environment.
 
     It has the variables of the replica, its working folder, virtual environment and container, on the machine where the
@@ -19,5 +19,4 @@ def command(run: str, replica: str | None) -> None:
     """
     from phalanx.cli.replica_entry import enter_replica
 
-    with report_errors(as_json=False):
-        enter_replica(run, replica, (), "shell")
+    enter_replica(run, replica, (), "shell", quiet=as_json)
