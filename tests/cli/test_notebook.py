@@ -21,7 +21,7 @@ class WithJupyter:
         self.path = f"{install(place.home.parent / 'bin')}{os.pathsep}{os.environ['PATH']}"
 
     def call(self, *words: str, **environment: str) -> Answer:
-        return self.place.call(*words, PATH=self.path, **environment)
+        return self.place.call(*words, **{**environment, "PATH": self.path})  # type: ignore[arg-type]
 
 
 @pytest.fixture(name="jupyter")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 
-from phalanx.agent.entry import ENTER, enter_here
+from phalanx.agent.interactive.entry import ENTER, enter_here
 from phalanx.agent.launcher import AS_RANK, launch, launched_rank, read, serve, supervise_here, tasks_of
 from phalanx.agent.preflight import PreflightFailed
 from phalanx.stored_plan import PlanDamaged, read_plan_file

@@ -24,7 +24,7 @@ from phalanx import run_paths
 from phalanx.agent import launcher, virtualenv
 from phalanx.agent.claims import ClaimRefused, claim_next, claim_unclaimed, owner_of
 from phalanx.agent.deadlines import CHECKPOINTED, LEAVE_S
-from phalanx.agent.hold import read_hold
+from phalanx.agent.interactive.hold import read_hold
 from phalanx.agent.virtualenv import PreparedPython, VirtualenvError
 from phalanx.atomic_files import write_atomic
 from phalanx.ends import Cause, End, read_end

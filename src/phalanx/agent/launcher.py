@@ -18,7 +18,7 @@ from typing import Any
 from phalanx import run_paths
 from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import limits_of
-from phalanx.agent.hold import hold
+from phalanx.agent.interactive.hold import hold
 from phalanx.agent.preflight import Address
 from phalanx.agent.processes import boot_id
 from phalanx.agent.supervisor import WATCHED, NotebookTask, Supervisor, Task

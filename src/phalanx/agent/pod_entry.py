@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from phalanx import run_paths
 from phalanx.agent import launcher, processes
-from phalanx.agent.entry import enter_here
+from phalanx.agent.interactive.entry import enter_here
 from phalanx.agent.preflight import PATIENCE_S, PreflightFailed
 from phalanx.agent.stdout_courier import Output, StdoutCourier, kept_files
 from phalanx.agent.supervisor import WATCHED, Task

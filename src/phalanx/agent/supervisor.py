@@ -14,11 +14,12 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from phalanx import run_paths
 from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import CHECKPOINTED, Deadline, TimeLimits, processes_handling
+from phalanx.agent.interactive.no_notebook import NoNotebook
 from phalanx.agent.left_files import LeftFiles
 from phalanx.agent.mlflow.offer import MlflowOffer
 from phalanx.agent.preflight import PATIENCE_S
@@ -26,9 +27,6 @@ from phalanx.agent.writer_processes import WriterProcesses
 from phalanx.ends import Cause, End
 from phalanx.spool import Writer
 from phalanx.stored_plan import CollectSettings
-
-if TYPE_CHECKING:
-    from phalanx.agent.notebook import NotebookServer
 
 LOOK_S = 0.2  # how often the size of the log is checked
 EARLY_S = 2.0  # how long new processes are looked for that often, too
@@ -46,7 +44,6 @@ HEAR_S = 2.0  # for a signal sent to the whole job to reach the agent, too
 COLLECT_S = 600.0  # to copy files of the working folder when the command has ended
 COLLECT_HASTILY_S = 5.0  # the same if it was ended by a limit or on request
 LISTEN_S = 1.0  # how often requests by file are checked
-NOT_FOUND = 127  # exit code of a command that could not be started
 SERVED_S = 2.0  # for a command that only serves to end by itself, when all that it serves have ended
 _TO_END = (signal.SIGTERM, signal.SIGINT)
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
@@ -108,6 +105,7 @@ class Supervisor:
         self.log_size = -1
         self.last_sample = float("-inf")
         self.over_memory = False
+        self.is_exposed = False  # a notebook that answers everyone
         self.is_syncing = False
         self.was_full = False  # the disk, at any moment: room that was made later does not help the command
         self.cause: Cause | None = None  # why we ended it ourselves
@@ -115,7 +113,7 @@ class Supervisor:
         self.writers = WriterProcesses(task.environment)
         self.early_until = 0.0
         self.mlflow: MlflowOffer | None = None
-        self.notebook: NotebookServer | None = None
+        self.notebook = NoNotebook()
         self.served_at: float | None = None  # since when all that it serves have ended
         self.kernel_kills = processes.kernel_kills_for_memory()
         self.left = LeftFiles.of(task.folder, task.working, task.outputs, task.collect, task.siblings)
@@ -141,8 +139,8 @@ class Supervisor:
             if self.left is not None:
                 self.left.begin(os.stat(self.end_draft).st_ctime_ns)
             self.mlflow = _offered(self.task)
-            self._prepare_notebook()
-            child = start_command(self.task, self.log_path)
+            self.notebook = _notebook_of(self.task)
+            child = start_command(self.task._replace(argv=[*self.task.argv, *self.notebook.options]), self.log_path)
             self.deadline = Deadline(self.task.limits)  # the time of the preflight does not count
             self._note({"start": child})
             ended = self._watch(child)
@@ -150,7 +148,7 @@ class Supervisor:
             self._raise_peak({"cpu_s": ended.cpu_s, "memory_mib": ended.memory_mib})  # peaks between two measurements
             _end_rest()
             end = self._judge(ended.status)
-            self._close_notebook(end)
+            self.notebook.close(end.code, self._say)
             _collect(self.left, self.task.working, COLLECT_S if self.cause is None else COLLECT_HASTILY_S)
         self._look_at_log()
         _sync_to_the_end(self.task.folder)
@@ -182,34 +180,10 @@ class Supervisor:
         finally:
             os.close(log)
 
-    def _answer_mlflow(self) -> None:
+    def _look_at_servers(self) -> None:
         if self.mlflow is not None:
             self.mlflow.check()
-
-    def _prepare_notebook(self) -> None:
-        task = self.task
-        if task.notebook is not None:
-            from phalanx.agent.notebook import NotebookServer
-
-            self.notebook = NotebookServer(task.folder, task.environment, *task.notebook)
-            self.task = task._replace(argv=[*task.argv, *self.notebook.options])
-
-    def _check_notebook(self, child: int) -> None:
-        """End a notebook that is open to everyone who reaches its port."""
-        if self.notebook is not None and not self.notebook.check():
-            from phalanx.agent.notebook import OPEN
-
-            self._say(OPEN)
-            self.cause = self.cause or Cause.ERROR
-            _signal_tree(child, signal.SIGKILL)
-
-    def _close_notebook(self, end: End) -> None:
-        if self.notebook is not None:
-            from phalanx.agent.notebook import MISSING
-
-            self.notebook.close()
-            if end.code == NOT_FOUND:
-                self._say(MISSING)
+        self.is_exposed = not self.notebook.check(self._say)
 
     def _watch(self, child: int) -> ProcessExit:
         """Watch the command until it ends."""
@@ -239,14 +213,13 @@ class Supervisor:
             elif deadline.is_time_to_save(now) and not self._request_checkpoint(child):
                 deadline.save_at = now + SAVE_AGAIN_S  # the program may not have set its handler yet
             self._look_at_log()
-            self._answer_mlflow()
-            self._check_notebook(child)
+            self._look_at_servers()
             if now >= measure_at:
                 measure_at = now + (MEASURE_S if self.task.memory_mib is None else MEASURE_LIMITED_S)
                 self._measure(now)
             self._note_early_writers(now)
-            if self.over_memory:
-                self.cause = self.cause or Cause.MEMORY
+            if self.over_memory or self.is_exposed:
+                self.cause = self.cause or (Cause.MEMORY if self.over_memory else Cause.ERROR)
                 kill_at = now
             if kill_at is not None and now >= kill_at:
                 _signal_tree(child, signal.SIGKILL)
@@ -459,6 +432,14 @@ def _offered(task: Task) -> MlflowOffer | None:
         return None  # clients do what they do without Phalanx
 
 
+def _notebook_of(task: Task) -> NoNotebook:
+    if task.notebook is None:
+        return NoNotebook()
+    from phalanx.agent.interactive.notebook import NotebookServer
+
+    return NotebookServer(task.folder, task.environment, *task.notebook)
+
+
 def last_lines(path: str) -> list[str]:
     """The last lines of a log as clean text: long lines are cut, undecodable bytes replaced."""
     try:
@@ -510,7 +491,7 @@ def start_command(task: Task, log_path: str) -> int:
     except OSError as fault:
         os.write(2, f"phalanx: cannot {what}: {fault.strerror or fault}\n".encode())
     finally:
-        os._exit(NOT_FOUND)
+        os._exit(127)
 
 
 def _signal_tree(child: int, number: int) -> None:

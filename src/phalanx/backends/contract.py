@@ -82,6 +82,13 @@ class SubmissionStart(NamedTuple):
     array: str = ""  # the folder of the array that the attempt is a task of
 
 
+class JobDependency(NamedTuple):
+    """A job of the same engine that must end before another one starts."""
+
+    handle: str
+    must_succeed: bool  # its script exits with 0; otherwise any end will do
+
+
 class EngineUnavailable(SystemFault):
     """The engine does not respond now: retry later. A job may have been submitted nevertheless."""
 
@@ -228,6 +235,33 @@ class Engine(ABC):
     def array_of(self, handle: str) -> str | None:  # noqa: ARG002
         """The array that a job is a task of, as `limit_array` takes it. Default: None."""
         return None
+
+    def takes_dependencies(self, folder: Path) -> bool:  # noqa: ARG002
+        """Whether the job in a run's folder can wait in the engine's queue for other jobs of the engine.
+
+        Default: no; then the next two methods are not called. Raises OSError.
+        """
+        return False
+
+    def submit_after(  # noqa: PLR0913
+        self,
+        folder: Path,
+        run_id: str,
+        attempt: int,
+        first: int,
+        *,
+        working: Path,
+        environment: Mapping[str, str],
+        after: Sequence[JobDependency],
+    ) -> str:
+        """The same as `submit`, for a job that starts after others. If that can never happen, the job stays in the
+        queue: the scheduler changes its dependencies, or cancels it."""
+        raise NotImplementedError
+
+    def change_dependencies(self, handle: str, after: Sequence[JobDependency]) -> None:
+        """Replace the dependencies of a waiting job; empty: it may start. A job that has started or ended is not an
+        error. Raises EngineUnavailable."""
+        raise NotImplementedError
 
     def history(self, run_id: str) -> dict[str, Observation]:
         """Return all jobs of one run, including those that ended long ago. Used to find a job whose handle was lost.

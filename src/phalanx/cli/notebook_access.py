@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
 from phalanx import run_paths
-from phalanx.agent.notebook import HOST, VARIABLE, read_address
+from phalanx.agent.interactive.notebook import HOST, VARIABLE, read_address
 from phalanx.backends.contract import LOCAL_BACKENDS, Connections, TunnelRequest, TunnelStep
 from phalanx.cli.commands.ui import tunnel_line
 from phalanx.cli.replica_entry import entry_command, running_replica

@@ -88,7 +88,7 @@ def entry_command(
 
 
 def _enter_here(attempt_folder: AttemptFolder, name: str, argv: Sequence[str]) -> NoReturn:
-    from phalanx.agent.entry import NotEnterable, enter, entry_of
+    from phalanx.agent.interactive.entry import NotEnterable, enter, entry_of
     from phalanx.home.attempts import read_facts
 
     try:

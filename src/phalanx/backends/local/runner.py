@@ -17,7 +17,7 @@ from typing import Any
 from phalanx import run_paths
 from phalanx.agent import processes
 from phalanx.agent.fork_server import AgentStart, ForkServer
-from phalanx.agent.hold import read_hold
+from phalanx.agent.interactive.hold import read_hold
 from phalanx.agent.launcher import AGENT_MARK
 from phalanx.agent.processes import boot_id, is_alive_here
 from phalanx.atomic_files import make_private, read_json, write_atomic
@@ -96,6 +96,7 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
         "client": archives.client,
         "gpus": dict(gpus),
         "grace_s": grace_s,
+        "hold_s": read_hold(str(attempt_folder.run_folder), attempt_folder.attempt),
         **more,
     }
     try:

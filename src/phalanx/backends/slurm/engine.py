@@ -17,13 +17,14 @@ from shlex import quote
 from typing import Any
 
 from phalanx import run_paths
-from phalanx.agent.entry import ENTER
+from phalanx.agent.interactive.entry import ENTER
 from phalanx.agent.processes import boot_id
 from phalanx.atomic_files import read_json, write_atomic
 from phalanx.backends.contract import (
     ENDED,
     Engine,
     EngineUnavailable,
+    JobDependency,
     JobRejected,
     Observation,
     SubmissionStart,
@@ -105,6 +106,23 @@ class SlurmEngine(Engine):
         working: Path,
         environment: Mapping[str, str],
     ) -> str:
+        return self.submit_after(folder, run_id, attempt, first, working=working, environment=environment, after=())
+
+    def takes_dependencies(self, folder: Path) -> bool:
+        """Not if it is heterogeneous: an option of the command line applies to its first component only."""
+        return arrays.directives_of((folder / arrays.SCRIPT).read_text(encoding="utf-8")) is not None
+
+    def submit_after(  # noqa: PLR0913
+        self,
+        folder: Path,
+        run_id: str,
+        attempt: int,
+        first: int,
+        *,
+        working: Path,
+        environment: Mapping[str, str],
+        after: Sequence[JobDependency],
+    ) -> str:
         output = str(folder / run_paths.JOB).replace("%", "%%") + "/slurm-%j.out"
         command = [
             "sbatch",
@@ -113,12 +131,25 @@ class SlurmEngine(Engine):
             _comment(run_id, attempt),
             f"--chdir={working}",
             f"--output={output}",
+            *([f"--dependency={_dependency(after)}", "--kill-on-invalid-dep=no"] if after else ()),
             str(folder / "run.sh"),
             str(folder),
             str(attempt),
             str(first),
         ]
-        return f"{self.name}:{_submitted(command, environment)}"
+        try:
+            return f"{self.name}:{_submitted(command, environment)}"
+        except JobRejected as fault:
+            if after and states.is_about_dependency(str(fault)):  # Slurm has forgotten a job that the scheduler has not
+                raise EngineUnavailable(f"sbatch: {fault}") from None
+            raise
+
+    def change_dependencies(self, handle: str, after: Sequence[JobDependency]) -> None:
+        try:
+            _call(["scontrol", "update", f"JobId={_number(handle)}", f"Dependency={_dependency(after)}"])
+        except EngineUnavailable as fault:
+            if not states.is_only_over(str(fault).removeprefix("scontrol: ")):
+                raise
 
     def array_key(self, folder: Path, working: Path) -> str | None:
         if not can_be_listed([folder, working]):
@@ -301,6 +332,13 @@ def _submitted(command: list[str], environment: Mapping[str, str]) -> str:
     if not number.isdigit():
         raise EngineUnavailable(f"sbatch did not print a job number: {answer[:200]!r}")
     return number
+
+
+def _dependency(after: Sequence[JobDependency]) -> str:
+    """The value of `--dependency`: all of it must hold."""
+    strict = [_number(one.handle) for one in after if one.must_succeed]
+    others = [_number(one.handle) for one in after if not one.must_succeed]
+    return ",".join(":".join([kind, *found]) for kind, found in (("afterok", strict), ("afterany", others)) if found)
 
 
 def _array_comment(folder: Path | str) -> str:

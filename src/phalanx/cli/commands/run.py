@@ -14,7 +14,8 @@ import click
 
 from phalanx.cli.options import cluster_options, file_options, json_option, parse_params, read_files, seconds_of
 from phalanx.cli.render.output import print_json
-from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.user_defaults import default_of
+from phalanx.cli.workspace.base import open_workspace, selected_server
 from phalanx.errors import CallError, SpecError, SpecErrors
 
 if TYPE_CHECKING:
@@ -32,8 +33,17 @@ MOST_RUNS = 10_000  # of one call
 @click.option("--name", help="Name of the run, overriding the file.")
 @click.option("--description", help="Description of the run.")
 @click.option("--tags", metavar="A,B", help="Tags to add to those of the file.")
-@click.option("--project", default="default", show_default=True, help="Project of the run.")
-@click.option("--on", "backend", metavar="BACKEND", help="Backend to run on [default: the file's, or this machine].")
+@click.option(
+    "--project",
+    default=lambda: default_of("project"),
+    help="Project of the run. `team/vision` is inside of `team`.  [default: that of `phalanx config`, or default]",
+)
+@click.option(
+    "--on",
+    "backend",
+    metavar="BACKEND",
+    help="Backend to run on.  [default: the file's, that of `phalanx config`, or this machine]",
+)
 @cluster_options
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher priorities leave the queue first.")
 @click.option("--timeout", metavar="TIME", help='Stop the run after this time: seconds, or "90m", "1d12h".')
@@ -77,7 +87,7 @@ def command(
     name: str | None,
     description: str | None,
     tags: str | None,
-    project: str,
+    project: str | None,
     backend: str | None,
     priority: int,
     timeout: str | None,
@@ -128,11 +138,11 @@ def command(
             name=name,
             description=description,
             tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
-            project=project,
+            project=project or "default",
             priority=priority,
             timeout_s=seconds_of("--timeout", timeout),
             after=after,
-            on=backend,
+            on=backend or _default_backend(loaded),
             cluster=cluster,
             is_strict=strict,
             is_unchecked=unchecked,
@@ -149,6 +159,11 @@ def command(
             run = create()
             code = watch_or_detach(workspace, run, detach=detach, as_json=as_json)
     sys.exit(code)
+
+
+def _default_backend(loaded: Spec) -> str | None:
+    """The backend of `phalanx config`, for a file without one. A server has its own."""
+    return None if loaded.backend or selected_server() is not None else default_of("backend")
 
 
 def _file_sets(files: tuple[str, ...], each_of: tuple[str, ...], *, is_each: bool) -> list[list[tuple[str, bytes]]]:

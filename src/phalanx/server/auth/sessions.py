@@ -15,10 +15,10 @@ import secrets
 import time
 from pathlib import Path
 
+from phalanx.home.record_file import RecordFile
 from phalanx.home.run_tokens import server_secret
 from phalanx.server.auth.accounts import Accounts
 from phalanx.server.auth.identities import Identity
-from phalanx.server.auth.record_file import RecordFile
 from phalanx.server.auth.tokens import Tokens
 
 LIFE_S = 7 * 86_400

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
-from phalanx.agent.hold import read_hold
+from phalanx.agent.interactive.hold import read_hold
 from phalanx.backends import agent_zip, code_archive
 from phalanx.backends.contract import EngineUnavailable, JobRejected
 from phalanx.backends.kubernetes.cluster.api import CONFIG_MAPS, Api, ApiFault, ApiUnreachable, kind_of

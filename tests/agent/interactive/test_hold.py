@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from phalanx.agent.hold import read_hold, write_hold
+from phalanx.agent.interactive.hold import read_hold, write_hold
 
 
 def test_a_hold_counts_for_its_attempt_and_those_that_an_engine_starts_after_it(tmp_path: Path) -> None:

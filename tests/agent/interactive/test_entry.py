@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.agent.entry import NotEnterable, entry_of, variables_of
+from phalanx.agent.interactive.entry import NotEnterable, entry_of, variables_of
 from phalanx.agent.processes import read_stat
 from tests.agent.running import Agents, wait_for
 

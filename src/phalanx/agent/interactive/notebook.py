@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from phalanx import run_paths
+from phalanx.agent.interactive.no_notebook import NoNotebook
 from phalanx.atomic_files import write_atomic
 
 VARIABLE = "PHALANX_NOTEBOOK"  # the file with the address and the token
@@ -21,13 +22,14 @@ HOST = "127.0.0.1"
 AUTOSAVE_S = 30  # between two saves of an open page; Jupyter's default is 120
 LONGEST_SOCKET = 100  # bytes of a path that a socket and ssh accept
 ANSWER_S = 2.0
+NOT_FOUND = 127  # exit code of a command that could not be started
 MISSING = "phalanx: Jupyter is not installed where this notebook runs: `pip install jupyterlab`"
 OPEN = "phalanx: ended, because Jupyter answered without a token: remove settings of `IdentityProvider` from ~/.jupyter"
 _CONFIGURED = ("jupyter_server_config", "jupyter_lab_config", "jupyter_notebook_config")
 _AUTOSAVE = {"@jupyterlab/docmanager-extension:plugin": {"autosaveInterval": AUTOSAVE_S}}
 
 
-class NotebookServer:
+class NotebookServer(NoNotebook):
     """The settings of a server that is to be started, and whether it answers."""
 
     def __init__(self, folder: str, environment: dict[str, str], page: str, port: int | None) -> None:
@@ -40,6 +42,10 @@ class NotebookServer:
         path = os.path.join(self.folder, "socket")
         self.socket = path if port is None and _takes_socket(path) else None
         self.port = None if self.socket is not None else port or _free_port()
+        # Options of the command line: no file may override them.
+        self.options = [f"--ServerApp.sock={self.socket}", "--ServerApp.sock_mode=0600"]
+        if self.socket is None:
+            self.options = [f"--ServerApp.ip={HOST}", f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0"]
         self.page = page
         self.is_answering = False
         self._write_settings()
@@ -50,13 +56,6 @@ class NotebookServer:
         for name in ("JUPYTER_TOKEN", "JUPYTER_TOKEN_FILE"):
             environment.pop(name, None)
 
-    @property
-    def options(self) -> list[str]:
-        """Those that no file may override."""
-        if self.socket is not None:
-            return [f"--ServerApp.sock={self.socket}", "--ServerApp.sock_mode=0600"]
-        return [f"--ServerApp.ip={HOST}", f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0"]
-
     def _write_settings(self) -> None:
         settings = {
             "ServerApp": {"ip": HOST, "open_browser": False, "allow_root": os.geteuid() == 0},  # as in most pods
@@ -66,7 +65,7 @@ class NotebookServer:
             _write(os.path.join(self.folder, f"{name}.json"), settings)
         _write(os.path.join(self.folder, "labconfig", "default_setting_overrides.json"), _AUTOSAVE)
 
-    def check(self) -> bool:
+    def check(self, say: Callable[[str], None]) -> bool:
         """Look once more whether it answers, until it does. False if it answers without a token."""
         if self.is_answering:
             return True
@@ -74,6 +73,7 @@ class NotebookServer:
         if status is None:
             return True
         if status == 200:
+            say(OPEN)
             return False
         self.is_answering = True
         address = {"socket": self.socket, "port": self.port, "page": self.page, "token": self.token}
@@ -96,11 +96,13 @@ class NotebookServer:
         except (OSError, HTTPException):
             return None
 
-    def close(self) -> None:
+    def close(self, code: int | None, say: Callable[[str], None]) -> None:
         """Remove everything with the token."""
         import shutil
 
         shutil.rmtree(self.folder, ignore_errors=True)
+        if code == NOT_FOUND:
+            say(MISSING)
 
 
 def read_address(text: bytes) -> Mapping[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from phalanx import plan, spec
-from phalanx.agent.notebook import NotebookServer, read_address
+from phalanx.agent.interactive.notebook import NotebookServer, read_address
 from phalanx.agent.processes import descendants
 from phalanx.plan.document import document
 from tests.agent.running import Agents, wait_for
@@ -29,8 +29,8 @@ class Notebook(Agents):
         (folder / "plan.json").write_text(json.dumps(document(made)))
         self.bin = install(folder / "bin")
 
-    def started(self, **environment: str) -> Notebook:
-        self.start(PATH=f"{self.bin}{os.pathsep}{os.environ['PATH']}", **environment)
+    def started(self, is_open: str = "") -> Notebook:
+        self.start(PATH=f"{self.bin}{os.pathsep}{os.environ['PATH']}", FAKE_IS_OPEN=is_open)
         return self
 
     @property
@@ -97,7 +97,7 @@ def test_on_this_machine_it_listens_on_loopback_and_its_token_is_in_no_argument_
 
 
 def test_a_server_that_answers_without_a_token_is_ended(tmp_path: Path) -> None:
-    notebook = Notebook(tmp_path, port={"master-0": free_port()}).started(FAKE_IS_OPEN="1")
+    notebook = Notebook(tmp_path, port={"master-0": free_port()}).started(is_open="1")
     assert notebook.end()["cause"] == "error"
     assert b"ended, because Jupyter answered without a token" in notebook.log()
 
