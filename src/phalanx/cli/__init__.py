@@ -51,6 +51,7 @@ SECTIONS = {
         "compare": "Compare params and metrics of runs side by side.",
         "tensorboard": "Show runs in TensorBoard, side by side.",
         "outputs": "List, preview and download the files of a run.",
+        "report": "List, write and export reports.",
         "artifacts": "List logged artifacts and models.",
         "models": "List, promote and download model versions.",
         "import": "Import runs from MLflow, TensorBoard, W&B, CSV or another home.",
