@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from phalanx import run_paths
 from phalanx.agent.fork_server import ForkServerLost
+from phalanx.agent.interactive.hold import write_hold
 from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, JobDependency, Observation
 from phalanx.backends.local import runner
 from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
@@ -27,7 +28,7 @@ from phalanx.home import array_folder, attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
-from phalanx.scheduler import active_runs, dependencies, retry
+from phalanx.scheduler import active_runs, dependencies, holds, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executors
@@ -130,7 +131,7 @@ class Scheduler(Ledger):
         try:
             return self.catch_up(run)
         except RunUnreadable as fault:
-            self._sweep(run)
+            self.executors.sweep(run)
             self.finish(run, Status.FAILED, str(fault))
             return None
 
@@ -203,6 +204,7 @@ class Scheduler(Ledger):
         attempt_folder, executor = self.attempt_folder(run), self.executors.of(run)
         try:
             working = _working_folder(self.home, run, is_here=executor.is_here)
+            write_hold(str(attempt_folder.run_folder), run.attempt, self.watched[run.id].hold_s)
             if isinstance(executor, EngineExecutor):
                 after = self.queued_dependencies.jobs_before(run)
                 if after is not None:  # otherwise a run that it waits for is between two attempts
@@ -267,18 +269,21 @@ class Scheduler(Ledger):
         if now.is_running:
             number = watched.how_to_end(attempt_folder, now, self.clock(), stop)
             self._end(run, attempt_folder, seen, number, all_of_it=stop is not None)
+        holds.note_hold(self, run, attempt_folder)
         return now.is_settled and self._conclude(run, seen, now, stop)
 
     def _conclude(self, run: Run, seen: Mapping[str, ReplicaState], now: AttemptOutcome, stop: str | None) -> bool:
         """Handle an attempt that has ended. Unless it finished, wait until its engine cannot restart it any more."""
         attempt_folder = self.attempt_folder(run)
         if any(observed.end is not None and observed.end.cause == Cause.LOST for observed in seen.values()):
-            self._sweep(run)  # an agent that ended normally left no processes
+            self.executors.sweep(run)  # an agent that ended normally left no processes
         verdict = Observation(ENDED) if now.is_finished else self.executors.of(run).verdict(attempt_folder)
         if verdict is None:
             self._end(run, attempt_folder, seen, signal.SIGTERM if stop is not None else None, all_of_it=True)
             return False
         watched = self.watched[run.id]
+        if holds.is_held(watched, now.failed):
+            stop = None  # it ended the hold; the run had failed
         if now.failed is not None and not now.is_finished and stop is None:
             if now.failed.end.cause == Cause.STOPPED or verdict.cause == Cause.MEMORY:
                 seen = active_runs.apply_verdict(seen, verdict)
@@ -363,11 +368,6 @@ class Scheduler(Ledger):
             watched.look_at = now  # a job that waits ends at once
             self.has_acted = True
             self.executors.of(run).signal(attempt_folder, seen, number, all_of_it=all_of_it)
-
-    def _sweep(self, run: Run) -> None:
-        """Kill the processes that a run's agents left. Those of a run that is only tracked belong to its user."""
-        if run.backend != OUTSIDE:
-            self.executors.of(run).sweep(run)
 
 
 def _start_request(

@@ -130,6 +130,8 @@ def prepare_checked(
         checks.check_backend(home.path, submission, submitted, notify)
     job = render(home, submission, submitted, target)
     environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", notify)
+    if not submission.is_unchecked:
+        checks.check_notebook(submission, environment.variables.get("PATH", os.defpath))
     return PreparedRun(asked, run_of(asked, made.run_id, made, commit_of(asked.code)), made, job, environment, jobs)
 
 
