@@ -16,7 +16,7 @@ from phalanx.errors import StoreError
 from phalanx.home.group_folder import GroupFolder, trial_id
 from phalanx.home.journal import RunJournal
 from phalanx.scheduler import groups, journaled_run
-from phalanx.scheduler.group_report import GroupReport
+from phalanx.scheduler.search.group_report import GroupReport
 from phalanx.store import Run, StatusChange
 from phalanx.submission.model import CodeSource
 from phalanx.submission.removal import remove

@@ -20,7 +20,7 @@ from phalanx.client.summary_view import SummaryView
 from phalanx.client.transport import Transport, joined
 
 if TYPE_CHECKING:
-    from phalanx.scheduler.group_report import GroupReport
+    from phalanx.scheduler.search.group_report import GroupReport
     from phalanx.store import Store
 
 

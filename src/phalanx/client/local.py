@@ -254,7 +254,7 @@ class HomeReader:
     def group(self, name: str) -> HomeGroup:
         """The group with an id, a name or the first characters of an id. Raises CallError if there is none."""
         from phalanx.client.groups import HomeGroup
-        from phalanx.scheduler.group_report import GroupReport
+        from phalanx.scheduler.search.group_report import GroupReport
 
         return HomeGroup(self._store, GroupReport(self._home, self._store, self._store.find(name)))
 

@@ -108,7 +108,7 @@ def _write_studies(home: Home, store: Store, chosen: Sequence[Run], target: Path
     from phalanx.atomic_files import draft_of
     from phalanx.errors import path_error
     from phalanx.formats.optuna_journal import study_lines
-    from phalanx.scheduler.group_report import GroupReport
+    from phalanx.scheduler.search.group_report import GroupReport
     from phalanx.store.rows import run_row
 
     groups = [run for run in chosen if run.kind == "group"]

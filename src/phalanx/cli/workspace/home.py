@@ -78,7 +78,7 @@ class HomeWorkspace:
 
     def group(self, run: Run) -> HomeGroup:
         from phalanx.client.groups import HomeGroup
-        from phalanx.scheduler.group_report import GroupReport
+        from phalanx.scheduler.search.group_report import GroupReport
 
         return HomeGroup(self.rows, GroupReport(self.home, self.rows, run))
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request
 
 from phalanx.errors import CallError
 from phalanx.home.home import Home
-from phalanx.scheduler.group_report import GroupReport
+from phalanx.scheduler.search.group_report import GroupReport
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.bodies import disk_refusal
 from phalanx.server.http.error_statuses import refusals
