@@ -6,9 +6,10 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from measuring import ROOT, report
+from table import ROOT, Beside, Row, at_most
 
 sys.path.insert(0, str(ROOT))
 
@@ -20,8 +21,8 @@ from tests.web.serving import Served
 RUNS = 10_000
 ROUNDS = 7
 MOST_PAINT_S = 1.0
-FRAME_MS = 16.7  # at 60 frames a second
-MOST_FRAME_MS = 50.0  # of nineteen in twenty frames: fewer than 20 a second are seen as jerks
+FRAME_S = 1 / 60
+MOST_FRAME_S = 0.05  # of nineteen in twenty frames: fewer than 20 a second are seen as jerks
 PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
 # Half a screen a frame, as fast as the browser draws: two thousand rows.
 SCROLL = """
@@ -73,12 +74,12 @@ def loads(browser: Browser, served: Served) -> tuple[list[float], list[float], l
     return empty, painted, rows
 
 
-def renderer_ms(browser: Browser) -> float:
+def renderer_s(browser: Browser) -> float:
     """The CPU time of the processes that run pages. Unlike the time between frames, it hardly depends on other work."""
     session = browser.new_browser_cdp_session()
     found = session.send("SystemInfo.getProcessInfo")["processInfo"]
     session.detach()
-    return 1000 * sum(float(one["cpuTime"]) for one in found if one["type"] == "renderer")
+    return sum(float(one["cpuTime"]) for one in found if one["type"] == "renderer")
 
 
 def scrolled(browser: Browser, served: Served) -> tuple[list[float], list[float], float]:
@@ -89,34 +90,28 @@ def scrolled(browser: Browser, served: Served) -> tuple[list[float], list[float]
         page.goto(f"{served.url}/#token={served.token}")
         page.locator(".runs-name").first.wait_for()
         table = page.get_by_role("table", name="Runs")
-        still, before = table.evaluate(STILL), renderer_ms(browser)
+        still, before = table.evaluate(STILL), renderer_s(browser)
         moving = table.evaluate(SCROLL)
-        return still, moving, (renderer_ms(browser) - before) / len(moving)
+        return still, moving, (renderer_s(browser) - before) / len(moving)
 
 
-def main() -> None:
+def page() -> Iterator[Row]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, sync_playwright() as playwright:
         served = Served(Path(name), lambda place: fill_many(place, RUNS))
         browser = open_browser(playwright)
         try:
             empty, painted, rows = loads(browser, served)
-            still, moving, cpu_ms = scrolled(browser, served)
+            still, moving, cpu_s = scrolled(browser, served)
         finally:
             browser.close()
             served.end()
-    floor, paint, there = (statistics.median(times) for times in (empty, painted, rows))
-    print(
-        f"  first paint {paint:.2f} s, first rows {there:.2f} s; an answer of one line is painted after {floor:.2f} s"
-    )
-    report(f"first paint with {RUNS:,} runs", f"{paint:.2f} s", f"{MOST_PAINT_S:g} s", met=paint <= MOST_PAINT_S)
-    report("… until rows are there", f"{there:.2f} s", f"{MOST_PAINT_S:g} s", met=there <= MOST_PAINT_S)
-    calm, busy = statistics.median(still), statistics.quantiles(moving, n=20)[-1]
-    middle = statistics.median(moving)
-    print(f"  between frames: {calm:.1f} ms standing still; scrolling {middle:.1f} ms, p95 {busy:.1f} ms")
-    share = f"{cpu_ms:.1f} ms ({cpu_ms / FRAME_MS:.2f}x)"
-    report("scrolling, CPU time of a frame at 60 a second", share, f"{FRAME_MS:g} ms", met=cpu_ms <= FRAME_MS)
-    report("scrolling, 19 of 20 frames", f"{busy:.0f} ms", f"{MOST_FRAME_MS:g} ms", met=busy <= MOST_FRAME_MS)
+    floor = Beside("one line", statistics.median(empty))
+    yield Row(f"first paint, {RUNS:,} runs", statistics.median(painted), "s", floor, aim=at_most(MOST_PAINT_S))
+    yield Row(f"first rows, {RUNS:,} runs", statistics.median(rows), "s", floor, aim=at_most(MOST_PAINT_S))
+    calm, busy = statistics.median(still) / 1e3, statistics.quantiles(moving, n=20)[-1] / 1e3
+    yield Row("scrolling, 19 of 20 frames", busy, "s", Beside("standing still", calm), aim=at_most(MOST_FRAME_S))
+    name = "scrolling, CPU time of a frame"
+    yield Row(name, cpu_s, "s", Beside("60 frames a second", FRAME_S), aim=at_most(FRAME_S))
 
 
-if __name__ == "__main__":
-    main()
+PARTS = {"page": page}

@@ -46,7 +46,7 @@ def test_every_verb_is_offered() -> None:
 
 
 def test_the_beginning_of_a_verb_is_completed() -> None:
-    assert offered("phalanx con") == ["convert"]
+    assert offered("phalanx conv") == ["convert"]
 
 
 def test_options_are_offered() -> None:

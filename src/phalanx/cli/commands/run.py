@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -52,6 +53,11 @@ MOST_RUNS = 10_000  # of one call
     metavar="RUN[:END]",
     help="Start when RUN has ended: succeeded (default), failed or done. Repeat it to wait for several runs.",
 )
+@click.option(
+    "--hold",
+    metavar="TIME",
+    help="After the last failed attempt, keep the allocation this long for `phalanx shell` and `exec`.",
+)
 @click.option("--strict", is_flag=True, help="Fail if the run requests more than this machine has.")
 @click.option("--unchecked", is_flag=True, help="Submit even if the site profile or sbatch predicts a rejection.")
 @click.option(
@@ -86,6 +92,7 @@ def command(
     priority: int,
     timeout: str | None,
     after: tuple[str, ...],
+    hold: str | None,
     strict: bool,
     unchecked: bool,
     snapshot: bool,
@@ -141,7 +148,7 @@ def command(
             is_unchecked=unchecked,
             is_built=build,
         )
-        for texts, loaded, tree in _loaded(_file_sets(files, each_of, is_each=each), values)
+        for texts, loaded, tree in _loaded(_held(_file_sets(files, each_of, is_each=each), hold), values)
     ]
     with open_workspace(settled=False, quiet=as_json) as workspace:
         if each or times is not None:
@@ -167,6 +174,15 @@ def _file_sets(files: tuple[str, ...], each_of: tuple[str, ...], *, is_each: boo
         raise CallError(f"{each_of[0]!r}: write -f before the file of a run, or --each to queue one run for each file")
     texts = read_files((*files, *each_of))
     return [[*texts[: len(files)], own] for own in texts[len(files) :]] if is_each else [texts]
+
+
+def _held(file_sets: list[list[tuple[str, bytes]]], hold: str | None) -> list[list[tuple[str, bytes]]]:
+    """The same with `environment.hold` in a last file, as `--hold` sets it. Raises CallError."""
+    hold_s = seconds_of("--hold", hold)
+    if hold_s is None:
+        return file_sets
+    own = json.dumps({"environment": {"hold": hold_s}}).encode()
+    return [[*texts, ("--hold", own)] for texts in file_sets]
 
 
 def _loaded(
