@@ -38,7 +38,7 @@ export function OpsTable({ ops, isLive }: { ops: readonly OpRow[]; isLive: boole
             <th>After</th>
             <th className="right">Time</th>
             <th className="right">Retries</th>
-            <th>Why, and results</th>
+            <th>Reason and outputs</th>
           </tr>
         </thead>
         <tbody>
@@ -80,14 +80,18 @@ function Name({ op }: { op: OpRow }): ReactNode {
   );
 }
 
+/** Their reason says nothing more. */
+const SELF_EXPLANATORY = ["succeeded", "running", "starting"];
+
 function Details({ op }: { op: OpRow }): ReactNode {
+  const isPlain = SELF_EXPLANATORY.includes(op.status) && !op.is_reused;
   const results = [
     ...Object.entries(op.outputs).map(([name, value]: [string, Json]) => `${name} ${short(value)}`),
     ...Object.entries(op.missing).map(([name, why]) => `${name}: ${why}`),
   ];
   return (
     <>
-      {op.reason && <span>{visible(op.reason)}</span>}
+      {op.reason && !isPlain && <span>{visible(op.reason)}</span>}
       {results.length > 0 && <span className="soft">{visible(results.join(", "))}</span>}
     </>
   );

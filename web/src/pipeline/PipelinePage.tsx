@@ -16,21 +16,26 @@ import { ago, count, durationText, timestamp } from "../format";
 import { Link } from "../router";
 import { type RunContext, useOnFinish } from "../run/runContext";
 import { ErrorMessage, Spinner, StatusMark, statusText } from "../ui";
-import { useNarrow, useNow, useThrottled } from "../ui/hooks";
+import { useCoalesced, useNarrow, useNow, useThrottled } from "../ui/hooks";
 import { OpsTable } from "./OpsTable";
 
 const PipelineGraph = lazy(() => import("./PipelineGraph").then((module) => ({ default: module.PipelineGraph })));
 
 const POLL_MS = 5000; // without an event stream
 const RELOAD_MS = 500;
+const SHARED_MS = 1000; // the server may answer with a response that it made just before a change
 
 /** The pipeline, loaded again when it or one of its runs changes. */
 function usePipeline({ run, isLive }: RunContext) {
   const response = useResource<PipelineDetails>(apiPath`/pipelines/${run.id}`, { keepPrevious: true });
   const reload = useThrottled(response.reload, RELOAD_MS);
+  const reloadLater = useCoalesced(response.reload, SHARED_MS);
   const state = useEventStream(isLive ? "/live" : null, {
-    run: (changed: RunRow) => {
-      if (changed.group === run.id || changed.id === run.id) reload();
+    // Ops may have got runs that the page does not know yet: any change in the project counts.
+    run: ({ project }: Pick<RunRow, "project">) => {
+      if (project !== run.project) return;
+      reload();
+      reloadLater();
     },
     open: reload,
   });
@@ -95,7 +100,6 @@ function Progress({ pipeline, isLive }: { pipeline: PipelineDetails; isLive: boo
         counts.map(([status, found]) => (
           <StatusMark key={status} status={status} label={`${found} ${statusText(status)}`} />
         ))}
-      {pipeline.concurrency !== null && <span className="soft">concurrency {pipeline.concurrency}</span>}
       {pipeline.timeout_s !== null && <span className="soft">timeout {durationText(pipeline.timeout_s)}</span>}
       {pipeline.next_tick && (
         <span title={timestamp(pipeline.next_tick)}>
