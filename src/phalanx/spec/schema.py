@@ -288,6 +288,13 @@ BUILD_FIELDS: dict[str, Field] = {
 _OF_BUILD = Field(environment(Kind.BUILD), "The environment of the build itself. Kept, but not used yet.")
 BUILD = RecordShape("build", {**BUILD_FIELDS, "environment": _OF_BUILD}, Build, _one_base)
 
+
+
+def _one_command(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
+    if node.get("cmd") is not None and node.get("script") is not None:
+        findings.error(node.get("script") or node, "`cmd` and `script` exclude each other", "keep one", at_key=True)
+
+
 RUN = RecordShape(
     "run",
     {
@@ -295,9 +302,13 @@ RUN = RecordShape(
             ListOf(TextShape(what="a command"), lone=True),
             "The command of every replica, run by bash. Lines are joined into one. The items of a list run one after "
             "another; the first failure stops the list.",
-        )
+        ),
+        "script": Field(
+            TextShape(), "Instead of `cmd`: a script that bash runs as it is. Its lines are kept, and none stops it."
+        ),
     },
     dict,
+    _one_command,
     hint="write `run: {cmd: ...}`",
     elsewhere=hints(OTHER_NAMES, ("run",), ("cmd",)),
 )
