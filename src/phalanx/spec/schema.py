@@ -43,6 +43,7 @@ from phalanx.spec.shapes import (
     TextShape,
     frozen_map,
 )
+from phalanx.spec.templates import REFERENCE
 from phalanx.spec.suggestions import AMOUNTS, OTHER_NAMES, hints, places_of
 from phalanx.spec.tree import Diagnostics, Node
 
@@ -259,7 +260,7 @@ def _one_base(values: dict[str, Any], node: Node, findings: Diagnostics) -> None
         said = " and ".join(f"`{key}`" for key in named)
         findings.error(node.get(named[1]) or node, f"{said} exclude each other", "keep one", at_key=True)
     image, where = values.get("image"), node.get("image")
-    if image is not None and where is not None and not where.poisoned:
+    if image is not None and where is not None and not where.poisoned and not REFERENCE.match(image):
         _image_name(image, where, findings)
 
 

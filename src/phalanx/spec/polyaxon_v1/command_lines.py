@@ -82,4 +82,4 @@ def file_step(path: str, content: str, mode: str | None) -> str:
     folder = path.rpartition("/")[0]
     made = f"mkdir -p {quote(folder)} && " if folder else ""
     changed = f" && chmod {mode} {quote(path)}" if mode is not None else ""
-    return f"{made}printf %s {quote(content)} > {quote(path)}{changed}"
+    return f"{made}printf %s {quoted(content, ())} > {quote(path)}{changed}"

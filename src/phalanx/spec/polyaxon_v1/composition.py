@@ -55,6 +55,8 @@ class Composer:
     def _resolved(self, layer: Node, components: Mapping[str, Node], chain: tuple[str, ...]) -> Node:
         entries = self._entries(layer)
         named = [key for key in REFERENCES if key in entries]
+        if named == ["component", "hubRef"]:  # a hub component that was already inserted
+            entries.pop(named.pop())
         if len(named) > 1:
             message = f"`{named[0]}` and `{named[1]}` exclude each other"
             self.findings.error(entries[named[1]], message, "keep one", at_key=True)

@@ -28,11 +28,13 @@ _GLOBALS = {
     "project_unique_name": "${PHALANX_PROJECT}",
 }
 _BLOCK = re.compile(r"(\{\{.*?\}\}|\{%.*?%\})", re.DOTALL)
-_GLOBAL = re.compile(r"(?<![\w.'\"])globals(?:\.(\w+)|\[\s*['\"](\w+)['\"]\s*\])(?:\[\d+\])?")
+_GLOBAL = re.compile(r"(?<![\w.'\"])globals(?:\.(\w+)|\[\s*['\"](\w+)['\"]\s*\])(?:\[(\d+)\])?")
 _PARAM = re.compile(r"(?<![\w.'\"])params\.(\w+)(?:\.(value|as_str|as_arg|type))?(?![\w.])")
 _OWN = re.compile(r"(?<![\w.'\"])(?:inputs|outputs)\.(\w+)")
 _DAG = re.compile(r"(?<![\w.'\"])dag\.inputs?\.(\w+)")
 _CONNECTION = re.compile(r"(?<![\w.'\"])(?:connections|init)\b\s*(?:\.|\[)|(?<![\w'\"])\w+\.connection\b")
+_MAYBE_CONNECTED = re.compile(r"\bin\s+connections\b")
+_NAMED_CONNECTION = re.compile(r"(?<![\w.'\"])(?:params\.)?\w+\.connection\b")
 _AS_TEXT = re.compile(r"\|\s*map\(\s*['\"]string['\"]\s*\)")
 _PLACED = re.compile(r"\s*(?:\$\{PWD\}|\$\{OLDPWD\})")
 
@@ -45,6 +47,7 @@ class Context(NamedTuple):
     arguments: Mapping[str, str] = EMPTY
     folders: tuple[str, ...] = ()
     dag: Mapping[str, Node] = EMPTY
+    ports: tuple[str, ...] = ()  # of a service
 
     def rewritten(self, node: Node, findings: Diagnostics) -> Node:
         """A scalar with templates that we know."""
@@ -81,13 +84,17 @@ class _Rewriting:
         whole = self._whole(inner) if text.startswith("{{") else None
         if whole is not None:
             return whole
-        if _CONNECTION.search(inner):
+        if _MAYBE_CONNECTED.search(inner):
+            self.findings.note(self.node, "no connection is configured here: read without one")
+            inner = _NAMED_CONNECTION.sub("''", inner).replace("connections", "{}")
+        elif _CONNECTION.search(inner):
             message = f"`{inner[:80]}` names a connection, which is configured in Polyaxon's server, not in this file"
             self.findings.error(self.node, message, "write its value here, such as the address or the bucket")
             return ""
+        original = text[2:-2].strip()
         changed = _GLOBAL.sub(self._global_text, _PARAM.sub(r"\1", _OWN.sub(r"\1", inner)))
         changed = _AS_TEXT.sub("", _DAG.sub(self._dag_text, changed))
-        return text if changed == inner else f"{text[:2]} {changed} {text[-2:]}"
+        return text if changed == original else f"{text[:2]} {changed} {text[-2:]}"
 
     def _whole(self, inner: str) -> str | None:
         """The text of a block that is a single name of a context."""
@@ -98,14 +105,19 @@ class _Rewriting:
             return self.context.arguments.get(found[1], f"--{found[1]}={{{{ {found[1]} }}}}")
         named = _GLOBAL.fullmatch(inner)
         if named is not None:
-            return self._known_global(named[1] or named[2])
+            return self._known_global(named)
         below = _DAG.fullmatch(inner)
         if below is not None and below[1] in self.context.dag:
             value = self.context.dag[below[1]].value
             return str(value) if not isinstance(value, dict | list) else None
         return None
 
-    def _known_global(self, name: str) -> str:
+    def _known_global(self, found: re.Match[str]) -> str:
+        name, index = found[1] or found[2], int(found[3] or 0)
+        if name == "ports" and index < len(self.context.ports):
+            return self.context.ports[index]
+        if name == "base_url" and self.context.ports:
+            return "/"
         if name not in _GLOBALS:
             message = f"`globals.{name}` is not known here: it belongs to Polyaxon's server"
             self.findings.error(self.node, message, "write the value itself, or make it an input")
@@ -113,7 +125,7 @@ class _Rewriting:
         return _GLOBALS[name]
 
     def _global_text(self, found: re.Match[str]) -> str:
-        return f"'{self._known_global(found[1] or found[2])}'"
+        return f"'{self._known_global(found)}'"
 
     def _dag_text(self, found: re.Match[str]) -> str:
         node = self.context.dag.get(found[1])

@@ -129,6 +129,17 @@ class Conversion:
             hint = "pass the values with -P, or read them with `phalanx.open()`"
             self.findings.error(joins, "`joins` queries runs of Polyaxon's server", hint, at_key=True)
 
+    def _joined(self) -> Map:
+        """The params that joins would set: their absence is reported with the joins."""
+        joins = self.sections.get("joins")
+        found: Map = {}
+        for entry in joins.elements or () if joins is not None else ():
+            section = entry.get("params")
+            for name, node in (section.entries or {}).items() if section is not None else ():
+                found[name] = node.like("")
+                found[name].poisoned = True
+        return found
+
     # Kinds
 
     def _body(self, hub: Node | None) -> tuple[Kind, Map]:
@@ -137,6 +148,7 @@ class Conversion:
         steps = prepared(self.run.get("init"), self.findings)
         context = Context({**inputs.arguments, **outputs.arguments}, steps.folders, self.dag)
         values = params(self.sections.get("params"), context, self.findings)
+        values.values.update(self._joined())
         if hub is not None:
             found = build_file(self, hub, steps, values)
             if found is not None:
@@ -161,9 +173,11 @@ class Conversion:
     def _variables(self, inputs: Declared, outputs: Declared, values: Params) -> Map:
         body: Map = {}
         given = {name: node for name, node in values.values.items() if name not in outputs.names - inputs.names}
+        self._accept_undeclared(given, inputs, values)
         for name in values.values.keys() - given.keys():
             self.findings.note(values.values[name], f"`{name[:60]}` is an output: the run sets it")
-        extra = [name for name in values.only_context if name not in inputs.names]
+        extra = [*values.only_context, *(name for name in given if name not in inputs.names)]
+        extra = [name for name in dict.fromkeys(extra) if name not in inputs.names]
         nodes = [*inputs.nodes, *(self.root.like({"name": self.root.like(name)}) for name in extra)] if inputs.nodes else []
         if nodes:
             body["inputs"] = (self.sections.get("inputs") or self.root).like(list(nodes))
@@ -172,6 +186,19 @@ class Conversion:
         if given:
             body["params"] = self.sections["params"].like(dict(given))
         return body
+
+    def _accept_undeclared(self, given: Map, inputs: Declared, values: Params) -> None:
+        """Note params that no input declares, as 2.18 reads them; a name like that of an input is an error."""
+        strict = self.sections.get("strictParams")
+        for name, node in given.items():
+            if not inputs.nodes or name in inputs.names or name in values.only_context or node.poisoned:
+                continue
+            hint = did_you_mean(name, inputs.names)
+            if hint is None and (strict is None or strict.value is not True):
+                self.findings.note(node, f"`{name[:60]}` is no declared input: only templates see it")
+            else:
+                self.findings.error(node, f"unknown input `{name[:60]}`", hint or "declare it in `inputs`")
+                node.poisoned = True
 
     def _search(self, body: Map) -> bool:
         matrix = self.sections.get("matrix")
@@ -240,7 +267,9 @@ class Conversion:
         container = self.run.get("container")
         words = " ".join(str(item.value) for item in _texts(container))
         kind = Kind.TENSORBOARD if "tensorboard" in words else Kind.NOTEBOOK if "jupyter" in words else Kind.JOB
-        gang = gang_of("job", self.run, self._reader(context, inputs, values, steps), self.findings)
+        ports = tuple(str(item.value) for item in self.run["ports"].elements or ()) if "ports" in self.run else ("8080",)
+        served = context._replace(ports=ports)
+        gang = gang_of("job", self.run, self._reader(served, inputs, values, steps), self.findings)
         if gang is not None:
             self._run_sections(body, gang, steps, context)
         if kind is Kind.JOB:

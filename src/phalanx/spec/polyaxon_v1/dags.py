@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from phalanx.spec.polyaxon_v1.contexts import Context
-from phalanx.spec.polyaxon_v1.variables import declared, given_inputs, params
+from phalanx.spec.polyaxon_v1.variables import Params, declared, given_inputs, params
 from phalanx.spec.rewrites import Map
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.tree import Node
@@ -95,7 +95,7 @@ class _DagReader:
             return None
         context = Context(dag=self.dag)
         values = params(node.get("params"), context, self.findings)
-        template = self._template(node, str(name.value))
+        template = self._template(node, str(name.value), values)
         if template is None:
             return None
         entries: Map = {"name": name, "template": name.like({"name": name.like(template)})}
@@ -124,17 +124,20 @@ class _DagReader:
         found = list(dict.fromkeys([*names, *(name for name in (*upstream, *of_events) if name in self.names)]))
         return where.like([where.like(name) for name in found]) if where is not None and found else None
 
-    def _template(self, node: Node, name: str) -> str | None:
+    def _template(self, node: Node, name: str, values: Params) -> str | None:
         """The name of the template of an operation."""
         assert node.entries is not None
         ref = node.get("dagRef")
-        shared = ref is not None and set(node.entries) <= _PLAIN and str(ref.value) in self.components
+        shared = ref is not None and not values.only_context and set(node.entries) <= _PLAIN and str(ref.value) in self.components
         key = str(ref.value) if shared and ref is not None else name
         if key in self.templates:
             return key
-        own = {part: child for part, child in node.entries.items() if part not in (*_OF_OP, "params", "dependencies", "events")}
+        own: Map = {part: child for part, child in node.entries.items() if part not in (*_OF_OP, "params", "dependencies", "events")}
         if shared and ref is not None:
             own = {"dagRef": ref}
+        if values.only_context:  # the template must know these names
+            section = node.entries["params"]
+            own["params"] = section.like({key: (section.entries or {})[key] for key in values.only_context})
         composed = self.conversion.composer.compose([node.like(dict(own))], self.components)
         made = self.conversion.of(composed, self.dag)
         if made.run_kind == "dag":

@@ -98,9 +98,6 @@ def file_steps(files: tuple[Node, ...], context: Context, findings: Diagnostics)
         if spec is None or content is None or not isinstance(content.value, str):
             findings.error(entry, "a file of `init` needs `content`", "write `file: {filename: run.sh, content: ...}`")
             continue
-        if is_template(content.value):
-            findings.error(content, "a template in the content of a file is not rendered here", "pass the value instead")
-            continue
         folder = _below(path) or ""
         target = f"{folder}/{name.value if name is not None else 'file'}".lstrip("/")
         mode = spec.get("chmod")
@@ -111,5 +108,5 @@ def file_steps(files: tuple[Node, ...], context: Context, findings: Diagnostics)
             findings.error(name or entry, "the file must be in the folder of the code")
             continue
         findings.note(entry, f"`{target}` is written into the folder of the code before the command")
-        steps.append(file_step(target, content.value, str(mode.value) if mode is not None else None))
+        steps.append(file_step(target, context.text(content, findings), str(mode.value) if mode is not None else None))
     return steps

@@ -119,7 +119,7 @@ class _Gang:
             replicas["default_worker"] = origin.like(dict(worker.settings))
         slots = self.run.get("slotsPerWorker")
         if slots is not None and slots.value != 1:
-            replicas["processes"] = slots
+            self.findings.note(slots, "`slotsPerWorker` is not used: a worker is one rank, unless the command starts more")
         return self._gang(leader._replace(settings={}), replicas, [("master", leader)])
 
     def _gang(self, leader: Replica, replicas: Map, roles: list[tuple[str, Replica | None]]) -> Gang:

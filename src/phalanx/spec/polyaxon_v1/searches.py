@@ -88,8 +88,6 @@ class SearchReader:
         else:
             hint = did_you_mean(written, _FORMS) or f"use one of {', '.join(_FORMS)}"
             self.findings.error(kind, f"unknown kind `{written[:60]}` of a dimension", hint)
-        result = node.like(None)
-        result.poisoned = True
         return node.like({"values": node.like([node.like(0)])})  # reported above; stands for what was meant
 
     def _dates(self, value: Node, *, is_time: bool) -> Node:

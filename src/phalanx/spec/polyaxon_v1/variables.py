@@ -56,7 +56,7 @@ def declared(section: Node | None, findings: Diagnostics, *, are_inputs: bool = 
         if found.type in ("int", "float", "bool") and not found.is_list:
             numbers.add(found.name)
         if found.variable is not None:
-            variables[found.variable] = found.name
+            variables[found.variable] = f"{found.name}|tojson" if found.is_nested else found.name
     return Declared(nodes, arguments, frozenset(numbers), variables)
 
 
@@ -116,6 +116,10 @@ class _Declaration:
                 self.findings.note(self.entries[key], f"`{key}` of an input is not used")
         return self.node.like(dict(result))
 
+    @property
+    def is_nested(self) -> bool:
+        return self.is_list or self.type in ("list", "dict", "dict_of_dicts")
+
     def _whole(self, value: Node) -> Node:
         """`4.0` for an input of whole numbers is 4."""
         if self.type == "int" and isinstance(value.value, float) and value.value.is_integer():
@@ -132,7 +136,7 @@ class _Declaration:
             self.name,
             is_flag=_is_true(self.entries.get("isFlag")),
             has_value="value" in self.entries or (self.are_inputs and not _is_true(self.entries.get("isOptional"))),
-            is_nested=self.is_list or self.type in ("list", "dict", "dict_of_dicts"),
+            is_nested=self.is_nested,
             written=str(written.value) if written is not None else None,
         )
 
