@@ -360,7 +360,9 @@ def _string(value: Any) -> str:
 
 
 def _quote(value: Any) -> str:
-    """A value as one word of bash; nothing as no word."""
+    """A value as one word of bash, each item of a list as one; nothing as no word."""
+    if isinstance(value, list | tuple):
+        return " ".join(filter(None, map(_quote, value)))
     return "" if plain_scalar(value) is None else quote(_string(value))
 
 

@@ -25,8 +25,16 @@ class CommandLine(NamedTuple):
     is_script: bool = False
 
 
-def command_line(words: Sequence[str], plain: Collection[str]) -> CommandLine | None:
-    """The command of a container. `plain`: inputs whose values need no quotes. None if there are no words."""
+class Quoting(NamedTuple):
+    """How values are quoted. `numbers`: inputs whose values need no quotes. `lists`: those with several values, which
+    are one word unless they are all of `args`."""
+
+    numbers: Collection[str] = ()
+    lists: Collection[str] = ()
+
+
+def command_line(words: Sequence[str], quoting: Quoting) -> CommandLine | None:
+    """The command of a container. None if there are no words."""
     if not words:
         return None
     if len(words) == 3 and _SHELLS.match(words[0]) and words[1] in ("-c", "-ec", "-xec"):
@@ -34,24 +42,26 @@ def command_line(words: Sequence[str], plain: Collection[str]) -> CommandLine | 
         text = words[2].strip("\n")
         text = f"set -{flags}\n{text}" if flags else text
         return CommandLine(text, is_script=fold(text) != text.strip())
-    line = " ".join(filter(None, (quoted(word, plain) for word in words)))
+    line = " ".join(filter(None, (quoted(word, quoting) for word in words)))
     return CommandLine(line) if line else None
 
 
-def quoted(word: str, plain: Collection[str]) -> str:
+def quoted(word: str, quoting: Quoting = Quoting()) -> str:
     """One word of bash, whatever its templates render. A word that renders to nothing is none."""
     if not is_template(word):
         return quote(word)
     parts = _BLOCK.split(word)
     parts[::2] = [quote(part) for part in parts[::2]]
-    parts[1::2] = [_quoted_block(part, plain) for part in parts[1::2]]
+    parts[1::2] = [_quoted_block(part, quoting) for part in parts[1::2]]
     return "".join(parts)
 
 
-def _quoted_block(block: str, plain: Collection[str]) -> str:
+def _quoted_block(block: str, quoting: Quoting) -> str:
     inner = block[2:-2].strip()
-    if not block.startswith("{{") or inner in plain:
+    if not block.startswith("{{") or inner in quoting.numbers or inner.endswith("|quote"):
         return block
+    if inner in quoting.lists:
+        return f"{{{{ {inner}|string|quote }}}}"
     return f"{{{{ {inner if _SIMPLE.match(inner) else f'({inner})'}|quote }}}}"
 
 
@@ -82,4 +92,4 @@ def file_step(path: str, content: str, mode: str | None) -> str:
     folder = path.rpartition("/")[0]
     made = f"mkdir -p {quote(folder)} && " if folder else ""
     changed = f" && chmod {mode} {quote(path)}" if mode is not None else ""
-    return f"{made}printf %s {quoted(content, ())} > {quote(path)}{changed}"
+    return f"{made}printf %s {quoted(content)} > {quote(path)}{changed}"

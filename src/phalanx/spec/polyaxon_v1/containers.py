@@ -11,9 +11,11 @@ from phalanx.spec.polyaxon_v1.contexts import CODE, CODE_BEFORE, OF_RUN, Context
 from phalanx.spec.polyaxon_v1.sections import CONTAINER, ENVIRONMENT, camel_case, known_keys
 from phalanx.spec.polyaxon_v1.variables import Declared
 from phalanx.spec.rewrites import Map
+from phalanx.spec.templates import is_template
 from phalanx.spec.tree import Diagnostics, Node
 
 _BARE = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?\Z")
+_NAME = re.compile(r"\s*\{\{\s*([A-Za-z_]\w*)\s*\}\}\s*\Z")
 _DEVICES = {"gpu": "gpu", "tpu": "tpu", "nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu", "google.com/tpu": "tpu"}
 _SETTINGS = {  # of `environment`, that a replica of ours has
     "labels": "labels",
@@ -82,10 +84,11 @@ class ReplicaReader:
         if command is None and args is not None:
             message = "`args` without `command`: the entrypoint of the image is not known, so they are the command"
             self.findings.note(args, message)
-        main = command_line(words, self.inputs.numbers)
-        if command is not None and command.elements is None and not isinstance(command.value, dict):
-            self.findings.note(command, "read as a command line; Polyaxon takes the whole text for the name of a program")
-            rest = command_line(words[1:], self.inputs.numbers)
+        main = command_line(words, self.inputs.quoting)
+        given = command or args
+        if given is not None and given.entries is None and _is_line(command, words):
+            self.findings.note(given, "read as a command line; Polyaxon takes the whole text for the name of a program")
+            rest = command_line(words[1:], self.inputs.quoting)
             main = CommandLine(f"{words[0].strip()} {rest.text}" if rest else words[0].strip()) if words else None
         if main is None:
             return None
@@ -107,6 +110,8 @@ class ReplicaReader:
                 self.findings.error(item, "a word of a command must be text", hint)
             elif isinstance(item.value, str) and item.value.strip() in ("{{ params.as_args }}", "{{params.as_args}}"):
                 words += self.inputs.arguments.values()
+            elif node is item and (name := _NAME.match(str(item.value))):  # a list of words, if the input is one
+                words.append(f"{{{{ {name[1]}|quote }}}}")
             elif item.value is not None and item.value != "":
                 words.append(self.context.text(item.like(item.take_text()), self.findings))
         return words
@@ -119,11 +124,11 @@ class ReplicaReader:
         below = below_code(text)
         if below is None:
             self.findings.note(node, f"`{node.value}` must exist where the command runs: it is entered before")
-            return quoted(text, ())
+            return quoted(text)
         if not below:
             return None
         self.findings.note(node, f"`{node.value}` read as `{below}` in the folder of the code")
-        return quoted(below, ())
+        return quoted(below)
 
     # Variables and resources
 
@@ -145,7 +150,7 @@ class ReplicaReader:
             pairs.setdefault(name, self.origin.like(f"{{{{ {given} }}}}"))
         for name, value in list(pairs.items()):
             if isinstance(value.value, str) and OF_RUN.search(value.value):
-                exports.append(f"export {name}={quoted(value.value, ())}")
+                exports.append(f"export {name}={quoted(value.value)}")
                 del pairs[name]
         if pairs:
             origin = container.get("env") or next(iter(pairs.values()))
@@ -234,6 +239,13 @@ class ReplicaReader:
             before = spec[ours].elements or [] if ours in spec else []
             added = [_camel_keys(self.context.tree(child, self.findings)) for child in node.elements]
             spec[ours] = node.like([*before, *added])
+
+
+def _is_line(command: Node | None, words: list[str]) -> bool:
+    """Whether a command is a text with several words, which no program is called like."""
+    if command is not None and command.elements is None:
+        return True
+    return len(words) == 1 and len(words[0].split()) > 1 and not is_template(words[0])
 
 
 def _container_of(pod: Map, origin: Node) -> Map:

@@ -19,6 +19,7 @@ from phalanx.spec.polyaxon_v1.sections import ROLES, RUN_KEYS, TERMINATION, know
 from phalanx.spec.polyaxon_v1.variables import Declared, Params, declared, params
 from phalanx.spec.rewrites import Map
 from phalanx.spec.suggestions import did_you_mean
+from phalanx.spec.templates import is_template, names_in
 from phalanx.spec.tree import Diagnostics, Node
 
 _VERSIONS = (1.1, "1.1")
@@ -124,14 +125,16 @@ class Conversion:
         enabled = template.get("enabled") if template is not None else None
         if template is not None and (enabled is None or enabled.value is not False):
             self.findings.note(template, "this file is a template: edit it before use")
-        joins = self.sections.get("joins")
-        if joins is not None and joins.value:
-            hint = "pass the values with -P, or read them with `phalanx.open()`"
-            self.findings.error(joins, "`joins` queries runs of Polyaxon's server", hint, at_key=True)
 
     def _joined(self) -> Map:
         """The params that joins would set: their absence is reported with the joins."""
         joins = self.sections.get("joins")
+        if joins is not None and joins.value and self._service_kind() is Kind.TENSORBOARD:
+            self.findings.note(joins, "`joins` is not used: name the runs: `phalanx tensorboard RUN RUN`")
+            return {}
+        if joins is not None and joins.value:
+            hint = "pass the values with -P, or read them with `phalanx.open()`"
+            self.findings.error(joins, "`joins` queries runs of Polyaxon's server", hint, at_key=True)
         found: Map = {}
         for entry in joins.elements or () if joins is not None else ():
             section = entry.get("params")
@@ -172,26 +175,33 @@ class Conversion:
 
     def _variables(self, inputs: Declared, outputs: Declared, values: Params) -> Map:
         body: Map = {}
-        given = {name: node for name, node in values.values.items() if name not in outputs.names - inputs.names}
-        self._accept_undeclared(given, inputs, values)
-        for name in values.values.keys() - given.keys():
-            self.findings.note(values.values[name], f"`{name[:60]}` is an output: the run sets it")
+        given = values.values
+        self._accept_undeclared(given, {*inputs.names, *outputs.names, *values.only_context}, inputs)
         extra = [*values.only_context, *(name for name in given if name not in inputs.names)]
         extra = [name for name in dict.fromkeys(extra) if name not in inputs.names]
         nodes = [*inputs.nodes, *(self.root.like({"name": self.root.like(name)}) for name in extra)] if inputs.nodes else []
+        nodes += self._outputs_in_templates(outputs, {*inputs.names, *given})
         if nodes:
             body["inputs"] = (self.sections.get("inputs") or self.root).like(list(nodes))
         if outputs.nodes:
             body["outputs"] = self.sections["outputs"].like(list(outputs.nodes))
         if given:
-            body["params"] = self.sections["params"].like(dict(given))
+            body["params"] = (self.sections.get("params") or self.root).like(dict(given))
         return body
 
-    def _accept_undeclared(self, given: Map, inputs: Declared, values: Params) -> None:
+    def _outputs_in_templates(self, outputs: Declared, given: set[str]) -> list[Node]:
+        """Outputs that templates use before the run has set them: inputs that may be missing."""
+        run = self.sections.get("run")
+        texts = [node.value for node in run.scalars() if isinstance(node.value, str)] if run is not None else []
+        used = {name for text in texts if is_template(text) for name in names_in(text)}
+        named = [name for name in sorted(outputs.names - given) if name in used]
+        return [self.root.like({"name": self.root.like(name), "is_optional": self.root.like(True)}) for name in named]
+
+    def _accept_undeclared(self, given: Map, known: set[str], inputs: Declared) -> None:
         """Note params that no input declares, as 2.18 reads them; a name like that of an input is an error."""
         strict = self.sections.get("strictParams")
         for name, node in given.items():
-            if not inputs.nodes or name in inputs.names or name in values.only_context or node.poisoned:
+            if not inputs.nodes or name in known or node.poisoned:
                 continue
             hint = did_you_mean(name, inputs.names)
             if hint is None and (strict is None or strict.value is not True):
@@ -260,13 +270,17 @@ class Conversion:
 
     # Services
 
+    def _service_kind(self) -> Kind:
+        words = " ".join(str(item.value) for item in _texts(self.run.get("container")))
+        if self.run_kind != "service":
+            return Kind.JOB
+        return Kind.TENSORBOARD if "tensorboard" in words else Kind.NOTEBOOK if "jupyter" in words else Kind.JOB
+
     def _service(
         self, body: Map, inputs: Declared, context: Context, steps: Prepared, values: Params
     ) -> tuple[Kind, Map]:
         run = self.sections["run"]
-        container = self.run.get("container")
-        words = " ".join(str(item.value) for item in _texts(container))
-        kind = Kind.TENSORBOARD if "tensorboard" in words else Kind.NOTEBOOK if "jupyter" in words else Kind.JOB
+        kind = self._service_kind()
         ports = tuple(str(item.value) for item in self.run["ports"].elements or ()) if "ports" in self.run else ("8080",)
         served = context._replace(ports=ports)
         gang = gang_of("job", self.run, self._reader(served, inputs, values, steps), self.findings)
@@ -277,9 +291,26 @@ class Conversion:
             return kind, body
         verb = "phalanx tensorboard RUN" if kind is Kind.TENSORBOARD else "phalanx run"
         self.findings.note(run, f"read as `kind: {kind}`, whose command is ours: see `{verb}`")
-        for key in ("run", "framework", "params", "hptuning"):
+        _set_defaults(body, body.pop("params", None))
+        for key in ("run", "framework", "hptuning"):
             body.pop(key, None)
         return kind, body
+
+
+def _set_defaults(body: Map, params: Node | None) -> None:
+    """Write params as defaults of the inputs, for kinds without `params`. Other required inputs are left out: the
+    command that would use them is ours."""
+    kept = []
+    for node in body["inputs"].elements or () if "inputs" in body else ():
+        name = node.get("name")
+        value = params.get(str(name.value)) if params is not None and name is not None else None
+        if value is not None and node.entries is not None:
+            node.entries["default"] = value
+            node.entries["is_optional"] = value.like(True)
+        if node.get("is_optional") is not None:
+            kept.append(node)
+    if "inputs" in body:
+        body["inputs"] = body["inputs"].like(list(kept))
 
 
 def _texts(container: Node | None) -> list[Node]:

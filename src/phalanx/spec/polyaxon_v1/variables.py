@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from phalanx.spec.model import EMPTY
+from phalanx.spec.polyaxon_v1.command_lines import Quoting
 from phalanx.spec.polyaxon_v1.contexts import Context, argument
 from phalanx.spec.polyaxon_v1.sections import VARIABLE, known_keys
 from phalanx.spec.rewrites import Map
@@ -34,7 +35,7 @@ class Declared(NamedTuple):
 
     nodes: list[Node]
     arguments: Mapping[str, str] = EMPTY
-    numbers: frozenset[str] = frozenset()
+    quoting: Quoting = Quoting()
     variables: Mapping[str, str] = EMPTY  # environment variables, by name: the input that sets each
 
     @property
@@ -46,6 +47,7 @@ def declared(section: Node | None, findings: Diagnostics, *, are_inputs: bool = 
     nodes: list[Node] = []
     arguments: dict[str, str] = {}
     numbers: set[str] = set()
+    lists: set[str] = set()
     variables: dict[str, str] = {}
     if section is not None and section.elements is None:
         findings.error(section, f"`{section.key}` must be a list of maps with a `name`")
@@ -55,9 +57,11 @@ def declared(section: Node | None, findings: Diagnostics, *, are_inputs: bool = 
         arguments[found.name] = found.argument()
         if found.type in ("int", "float", "bool") and not found.is_list:
             numbers.add(found.name)
+        if found.is_nested:
+            lists.add(found.name)
         if found.variable is not None:
             variables[found.variable] = f"{found.name}|tojson" if found.is_nested else found.name
-    return Declared(nodes, arguments, frozenset(numbers), variables)
+    return Declared(nodes, arguments, Quoting(numbers, lists), variables)
 
 
 class _Declaration:
@@ -102,7 +106,7 @@ class _Declaration:
         value = self.entries.get("value")
         if value is not None:
             result["default"] = self._whole(value)
-        if value is not None or _is_true(self.entries.get("isOptional")):
+        if self.may_be_missing:
             result["is_optional"] = (self.entries.get("isOptional") or self.node).like(True)
         if self.is_list:
             result["is_list"] = self.node.like(True)
@@ -115,6 +119,11 @@ class _Declaration:
             if key in self.entries and not (key == "validation" and options is not None):
                 self.findings.note(self.entries[key], f"`{key}` of an input is not used")
         return self.node.like(dict(result))
+
+    @property
+    def may_be_missing(self) -> bool:
+        """Whether the input is optional, or checked only when the run starts."""
+        return "value" in self.entries or any(_is_true(self.entries.get(key)) for key in ("isOptional", "delayValidation"))
 
     @property
     def is_nested(self) -> bool:
@@ -135,7 +144,7 @@ class _Declaration:
         return argument(
             self.name,
             is_flag=_is_true(self.entries.get("isFlag")),
-            has_value="value" in self.entries or (self.are_inputs and not _is_true(self.entries.get("isOptional"))),
+            has_value="value" in self.entries or (self.are_inputs and not self.may_be_missing),
             is_nested=self.is_nested,
             written=str(written.value) if written is not None else None,
         )
