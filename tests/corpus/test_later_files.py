@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from phalanx.cli.render.plan_summary import plan_of
-from phalanx.errors import SpecErrors
+from phalanx.errors import SpecError, SpecErrors
 from phalanx.spec import Kind, Spec
 from phalanx.spec.groups import suggestion
 from phalanx.spec.model import thaw
@@ -26,7 +27,9 @@ PLACES = (  # of the run that the corpus rendered, and what stands for each here
     ("${PHALANX_RUN_ID}", UUID),
 )
 ACCEPTED = [
-    name for name, facts in expected().items() if is_accepted(facts) and not facts.get("needs") and facts.get("computed")
+    name
+    for name, facts in expected().items()
+    if is_accepted(facts) and not facts.get("needs") and facts.get("computed")
 ]
 RENDERED = [name for name in ACCEPTED if "render_error" not in expected()[name]]  # Polyaxon itself can run them
 SHARE = 0.9  # of these, that mean the same here
@@ -42,7 +45,9 @@ DIFFERENT = {
     "gmrukwa__polyaxon-python-template/polyaxon__jobs__minimal__2020-10-13_1413e40f.yml": OLD_RESOURCES,
     "polyaxon__polyaxon-examples/in_cluster__mpijob__polyaxonfile__2021-03-10_3d7cb0f3.yml": LAUNCHER,
     "polyaxon__polyaxon/site__integrations__horovod.block1__2025-07-28_96355a2c.yml": LAUNCHER,
-    "polyaxon__polyaxon/core__tests__fixtures__typing__required_inputs_with_arg_format__2020-09-28_d4080697.yml": BOOLEAN,
+    (
+        "polyaxon__polyaxon/core__tests__fixtures__typing__required_inputs_with_arg_format__2020-09-28_d4080697.yml"
+    ): BOOLEAN,
 }
 REFUSED = {
     "gmrukwa__polyaxon-python-template/polyaxon__jobs__build_minimal__2020-10-11_237119ea.yml": UNDEFINED,
@@ -120,8 +125,11 @@ def _command_difference(facts: Facts, spec: Spec) -> dict[str, Any]:
     if spec.search is not None and not first:
         return {}  # the corpus does not say which values it rendered
     if spec.search is not None:
+        assert first is not None
         values = {name: _plain(value) for name, value in first[0].items()}
-        point = {"mapping": thaw(spec.search.matrix[0].values)[0]} if spec.search.matrix[0].name == "mapping" else values
+        point = (
+            {"mapping": thaw(spec.search.matrix[0].values)[0]} if spec.search.matrix[0].name == "mapping" else values
+        )
         spec = suggestion(spec, point)
     command = spec.command or ""
     if not argv:
@@ -279,12 +287,12 @@ def test_nine_of_ten_files_mean_the_same() -> None:
 
 @pytest.mark.parametrize("name", [name for name in expected() if name not in RENDERED])
 def test_any_other_file_ends_in_a_spec_or_in_clear_errors(name: str) -> None:
+    errors: Sequence[SpecError] = ()
     try:
-        spec = load(name)
+        load(name)
     except SpecErrors as faults:
-        assert all(error.place.line > 0 and len(error.message) < 400 for error in faults.errors)
-    else:
-        assert spec.kind in tuple(Kind)
+        errors = faults.errors
+    assert all(error.place.line > 0 and len(error.message) < 400 for error in errors)
 
 
 @pytest.mark.parametrize("name", RENDERED)

@@ -27,7 +27,8 @@ def join(commands: tuple[str, ...]) -> str:
 
 _VARIABLE = re.compile(r"(\$\{(?:PHALANX_[A-Z_]+|PWD|OLDPWD)\})")
 _UNFOLDABLE = re.compile(r"[^\S ]|\s\s|^\s|\s\Z|\\(?=\s|\Z)")
-_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", " ": "\\x20", "\\": "\\\\", "'": "\\'"}
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", "'": "\\'", "\v": "\\v", "\f": "\\f"}
+_LOST_BLANK = re.compile(r"(?<=\s) |^ | \Z")
 
 
 def quote(text: str) -> str:
@@ -42,4 +43,5 @@ def quote(text: str) -> str:
 def _quoted(text: str) -> str:
     if _UNFOLDABLE.search(text) is None:
         return shlex.quote(text)
-    return "$'" + "".join(_ESCAPES.get(character, character) for character in text) + "'"
+    escaped = _LOST_BLANK.sub("\0", text)
+    return "$'" + "".join(_ESCAPES.get(character, character) for character in escaped).replace("\0", "\\x20") + "'"

@@ -43,8 +43,8 @@ from phalanx.spec.shapes import (
     TextShape,
     frozen_map,
 )
-from phalanx.spec.templates import REFERENCE
 from phalanx.spec.suggestions import AMOUNTS, OTHER_NAMES, hints, places_of
+from phalanx.spec.templates import REFERENCE
 from phalanx.spec.tree import Diagnostics, Node
 
 NAME = TextShape(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `-` and `_`")
@@ -290,9 +290,8 @@ _OF_BUILD = Field(environment(Kind.BUILD), "The environment of the build itself.
 BUILD = RecordShape("build", {**BUILD_FIELDS, "environment": _OF_BUILD}, Build, _one_base)
 
 
-
 def _one_command(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
-    if node.get("cmd") is not None and node.get("script") is not None:
+    if "cmd" in values and "script" in values:
         findings.error(node.get("script") or node, "`cmd` and `script` exclude each other", "keep one", at_key=True)
 
 

@@ -17,9 +17,8 @@ from phalanx.cli.workspace.base import open_workspace
 from phalanx.errors import CallError, SpecError, SpecErrors
 
 if TYPE_CHECKING:
+    from phalanx.cli.file_references import LoadedFiles
     from phalanx.cli.workspace.base import Workspace
-    from phalanx.spec import Spec
-    from phalanx.spec.tree import Node
     from phalanx.store import Run
     from phalanx.submission.model import Submission
 
@@ -112,12 +111,12 @@ def command(
     values = parse_params(params)
     submissions = [
         Submission(
-            spec=loaded,
-            tree=tree,
+            spec=loaded.spec,
+            tree=loaded.tree,
             environment=dict(os.environ),
             code=CodeSource(Path.cwd(), is_snapshot=snapshot),
-            files=texts,
-            params=values,
+            files=loaded.files,
+            params=dict(loaded.params),
             name=name,
             description=description,
             tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
@@ -131,7 +130,7 @@ def command(
             is_unchecked=unchecked,
             is_built=build,
         )
-        for texts, loaded, tree in _loaded(_file_sets(files, each_of, is_each=each), values)
+        for loaded in _loaded(_file_sets(files, each_of, is_each=each), values)
     ]
     with open_workspace(settled=False, quiet=as_json) as workspace:
         if each or times is not None:
@@ -154,17 +153,15 @@ def _file_sets(files: tuple[str, ...], each_of: tuple[str, ...], *, is_each: boo
     return [[*texts[: len(files)], own] for own in texts[len(files) :]] if is_each else [texts]
 
 
-def _loaded(
-    file_sets: Sequence[list[tuple[str, bytes]]], params: dict[str, str]
-) -> list[tuple[list[tuple[str, bytes]], Spec, Node]]:
+def _loaded(file_sets: Sequence[list[tuple[str, bytes]]], params: dict[str, str]) -> list[LoadedFiles]:
     """The files, specs and trees of all runs. Raises SpecErrors with the errors of all files, CallError."""
-    from phalanx.plan.framework_checks import load
+    from phalanx.cli.file_references import load_files
 
     found = []
     errors: list[SpecError] = []
     for texts in file_sets:
         try:
-            found.append((texts, *load(texts, params)))
+            found.append(load_files(texts, params))
         except SpecErrors as fault:
             errors += fault.errors
     if errors:

@@ -24,9 +24,7 @@ def hub_name(node: Node) -> str:
     return str(node.value).rpartition("/")[2].partition(":")[0]
 
 
-def build_file(
-    conversion: Conversion, hub: Node, steps: Prepared, values: Params
-) -> tuple[Kind, Map] | None:
+def build_file(conversion: Conversion, hub: Node, steps: Prepared, values: Params) -> tuple[Kind, Map] | None:
     """What an operation with a `hubRef` is here; None after adding the reason to the findings."""
     name, findings = hub_name(hub), conversion.findings
     if name in BUILDERS:
@@ -40,7 +38,9 @@ def build_file(
         backend = hub.like("lab" if "lab" in name else "notebook")
         return Kind.NOTEBOOK, {"backend": backend}
     hint = "write the component into the file, or into another one for `pathRef`"
-    findings.error(hub, f"`{str(hub.value)[:80]}` is in Polyaxon's component hub, which is not reachable from here", hint)
+    findings.error(
+        hub, f"`{str(hub.value)[:80]}` is in Polyaxon's component hub, which is not reachable from here", hint
+    )
     return None
 
 
@@ -94,7 +94,9 @@ def build_section(section: Node | None, image: Node | None, context: Context, fi
         hint = f"use one of {', '.join(BUILDERS[:2])}, or write the image as `container.image`"
         findings.error(hub, f"`{str(hub.value)[:60]}` is not a build that is known here", hint)
     patch = section.get("runPatch")
-    dockerfile = next((found for entry in (patch.items("init") if patch else ()) if (found := entry.get("dockerfile"))), None)
+    dockerfile = next(
+        (found for entry in (patch.items("init") if patch else ()) if (found := entry.get("dockerfile"))), None
+    )
     if dockerfile is not None:
         body |= _steps_of(context.tree(dockerfile, findings), findings)
     findings.note(section, "`build` read as the build steps of this run")

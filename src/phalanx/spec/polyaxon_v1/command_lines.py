@@ -33,6 +33,9 @@ class Quoting(NamedTuple):
     lists: Collection[str] = ()
 
 
+ALL_QUOTED = Quoting()
+
+
 def command_line(words: Sequence[str], quoting: Quoting) -> CommandLine | None:
     """The command of a container. None if there are no words."""
     if not words:
@@ -46,7 +49,7 @@ def command_line(words: Sequence[str], quoting: Quoting) -> CommandLine | None:
     return CommandLine(line) if line else None
 
 
-def quoted(word: str, quoting: Quoting = Quoting()) -> str:
+def quoted(word: str, quoting: Quoting = ALL_QUOTED) -> str:
     """One word of bash, whatever its templates render. A word that renders to nothing is none."""
     if not is_template(word):
         return quote(word)
@@ -83,7 +86,10 @@ def by_role(lines: Sequence[tuple[str, CommandLine]]) -> CommandLine:
     """One command for replicas whose roles run different ones."""
     if len({line for _, line in lines}) == 1:
         return lines[0][1]
-    cases = "".join(f"{role})\n{line.text}\n;;\n" for role, line in lines)
+    roles: dict[CommandLine, list[str]] = {}
+    for role, line in lines:
+        roles.setdefault(line, []).append(role)
+    cases = "".join(f"{'|'.join(named)})\n{line.text}\n;;\n" for line, named in roles.items())
     return CommandLine(f'case "$PHALANX_ROLE" in\n{cases}esac', is_script=True)
 
 

@@ -49,7 +49,7 @@ class Composer:
         short = {key: entries.pop(key) for key in SHORTCUTS if key in entries}
         if short:
             target = "runPatch" if "run" not in entries and any(key in entries for key in REFERENCES) else "run"
-            entries[target] = _with_shortcuts(entries.get(target), short, layer, self.findings)
+            entries[target] = _with_shortcuts(entries.get(target), short, layer)
         return entries
 
     def _resolved(self, layer: Node, components: Mapping[str, Node], chain: tuple[str, ...]) -> Node:
@@ -78,9 +78,7 @@ class Composer:
             layer.entries["run"] = patch
         return layer
 
-    def _component(
-        self, key: str, node: Node, components: Mapping[str, Node], chain: tuple[str, ...]
-    ) -> Node | None:
+    def _component(self, key: str, node: Node, components: Mapping[str, Node], chain: tuple[str, ...]) -> Node | None:
         if key == "component":
             return self._resolved(node, components, chain)
         if key == "hubRef":
@@ -119,7 +117,8 @@ class Composer:
 
     def _laid_over(self, composed: Node, layer: Node, strategy: PatchStrategy) -> Node:
         """A component with an operation or a preset laid over it."""
-        assert composed.entries is not None and layer.entries is not None
+        assert composed.entries is not None
+        assert layer.entries is not None
         result = dict(composed.entries)
         for key, child in layer.entries.items():
             if key in _UNMERGED:
@@ -130,10 +129,11 @@ class Composer:
         patch, run = layer.get("runPatch"), result.get("run")
         if patch is not None:
             result["run"] = patched_run(run, patch, strategy) if run is not None else patch
-        for key in ("hubRef",):
-            if key in layer.entries:
-                result[key] = layer.entries[key]
-        return layer.like({**{key: layer.entries[key] for key in ("version", "kind") if key in layer.entries}, **result})
+        if "hubRef" in layer.entries:
+            result["hubRef"] = layer.entries["hubRef"]
+        return layer.like(
+            {**{key: layer.entries[key] for key in ("version", "kind") if key in layer.entries}, **result}
+        )
 
 
 def _nothing(node: Node) -> Node:
@@ -143,7 +143,7 @@ def _nothing(node: Node) -> Node:
     return result
 
 
-def _with_shortcuts(run: Node | None, short: Map, layer: Node, findings: Diagnostics) -> Node:
+def _with_shortcuts(run: Node | None, short: Map, layer: Node) -> Node:
     entries = dict(run.entries or {}) if run is not None else {}
     origin = next(iter(short.values()))
     if run is None:

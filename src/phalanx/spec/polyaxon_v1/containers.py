@@ -39,7 +39,7 @@ class Replica(NamedTuple):
     """One replica type in the modern form. `settings`: fields of `environment` or of `default_worker`. `kubernetes`:
     fields of `environment.kubernetes`, which all replicas share."""
 
-    count: Node | None
+    number: Node | None
     command: CommandLine | None
     place: Node | None
     image: Node | None
@@ -80,7 +80,7 @@ class ReplicaReader:
 
     def _command(self, container: Map, exports: list[str], steps: list[str]) -> CommandLine | None:
         command, args = container.get("command"), container.get("args")
-        words = [*self._words(command, is_command=True), *self._words(args)]
+        words = [*self._words(command), *self._words(args)]
         if command is None and args is not None:
             message = "`args` without `command`: the entrypoint of the image is not known, so they are the command"
             self.findings.note(args, message)
@@ -98,7 +98,7 @@ class ReplicaReader:
             exports = [*exports, f"cd {folder}"]
         return with_steps([*steps, *exports], main)
 
-    def _words(self, node: Node | None, *, is_command: bool = False) -> list[str]:
+    def _words(self, node: Node | None) -> list[str]:
         if node is None or node.entries is not None:
             if node is not None:
                 self.findings.error(node, f"`{node.key}` must be a list of words", 'write `["python", "train.py"]`')
@@ -146,12 +146,12 @@ class ReplicaReader:
                 self.findings.note(entry, f"`{name.value}` is set on Kubernetes only: its value is in the cluster")
             elif value is not None:
                 pairs[str(name.value)] = self.context.rewritten(value, self.findings)
-        for name, given in variables.items():
-            pairs.setdefault(name, self.origin.like(f"{{{{ {given} }}}}"))
-        for name, value in list(pairs.items()):
-            if isinstance(value.value, str) and OF_RUN.search(value.value):
-                exports.append(f"export {name}={quoted(value.value)}")
-                del pairs[name]
+        for variable, given in variables.items():
+            pairs.setdefault(variable, self.origin.like(f"{{{{ {given} }}}}"))
+        for variable, child in list(pairs.items()):
+            if isinstance(child.value, str) and OF_RUN.search(child.value):
+                exports.append(f"export {variable}={quoted(child.value)}")
+                del pairs[variable]
         if pairs:
             origin = container.get("env") or next(iter(pairs.values()))
             settings["env_vars"] = origin.like(dict(pairs))
@@ -221,7 +221,9 @@ class ReplicaReader:
         node = section.get("connections")
         for entry in node.elements or () if node is not None else ():
             message = f"the connection `{str(entry.value)[:60]}` is not configured here"
-            self.findings.note(entry, f"{message}: name stores with `environment.data_refs`, secrets with `secret_refs`")
+            self.findings.note(
+                entry, f"{message}: name stores with `environment.data_refs`, secrets with `secret_refs`"
+            )
 
     def _pod(self, section: Map, container: Map, pod: Map) -> None:
         """Volumes, mounts and sidecars: a patch for the pods, without effect elsewhere."""
@@ -289,5 +291,3 @@ def _camel_keys(node: Node) -> Node:
     if node.entries is None or node.key in ("matchLabels", "labels", "annotations", "nodeSelector"):
         return node
     return node.like({camel_case(key): _camel_keys(child) for key, child in node.entries.items()})
-
-

@@ -1,12 +1,12 @@
 """Rewrites the templates of Polyaxon 1.x: `params.x.as_arg`, `globals.run_outputs_path` and the other contexts.
 
-A value that only the run knows becomes one of its environment variables, such as `${PHALANX_OUTPUTS}`: bash fills it in.
+A value that only the run knows becomes one of its variables, such as `${PHALANX_OUTPUTS}`: bash fills it in.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from phalanx.spec.model import EMPTY
@@ -145,6 +145,3 @@ def below_code(text: str) -> str | None:
     """The path below the folder of the code; None for any other path."""
     found = _PLACED.match(text)
     return text[found.end() :].strip("/") if found is not None else None
-
-
-Rewrite = Callable[[Node], Node]

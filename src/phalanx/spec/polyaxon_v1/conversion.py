@@ -62,13 +62,17 @@ def _check_header(layer: Node, findings: Diagnostics) -> None:
     if version is None or version.value not in _VERSIONS:
         findings.note(version or layer, "read as `version: 1.1` of Polyaxon")
     if kind is not None and kind.value not in ("component", "operation"):
-        findings.error(kind, f"expected component or operation, found `{str(kind.value)[:60]}`", "write `kind: component`")
+        findings.error(
+            kind, f"expected component or operation, found `{str(kind.value)[:60]}`", "write `kind: component`"
+        )
 
 
 class Conversion:
     """Converts one composed component or operation."""
 
-    def __init__(self, composed: Node, composer: Composer, findings: Diagnostics, dag: Mapping[str, Node] = EMPTY) -> None:
+    def __init__(
+        self, composed: Node, composer: Composer, findings: Diagnostics, dag: Mapping[str, Node] = EMPTY
+    ) -> None:
         assert composed.entries is not None
         self.root, self.sections, self.composer, self.findings = composed, composed.entries, composer, findings
         self.dag = dag
@@ -93,7 +97,17 @@ class Conversion:
             return "job"
         if kind.value not in RUN_KEYS:
             known = ", ".join(RUN_KEYS)
-            if str(kind.value) in (*ROLES, "ray", "rayjob", "raycluster", "dask", "spark", "flink", "notifier", "tuner"):
+            if str(kind.value) in (
+                *ROLES,
+                "ray",
+                "rayjob",
+                "raycluster",
+                "dask",
+                "spark",
+                "flink",
+                "notifier",
+                "tuner",
+            ):
                 message = f"runs of kind `{kind.value}` have no counterpart here"
                 self.findings.error(kind, message, f"there are {known}")
             else:
@@ -179,7 +193,9 @@ class Conversion:
         self._accept_undeclared(given, {*inputs.names, *outputs.names, *values.only_context}, inputs)
         extra = [*values.only_context, *(name for name in given if name not in inputs.names)]
         extra = [name for name in dict.fromkeys(extra) if name not in inputs.names]
-        nodes = [*inputs.nodes, *(self.root.like({"name": self.root.like(name)}) for name in extra)] if inputs.nodes else []
+        nodes = (
+            [*inputs.nodes, *(self.root.like({"name": self.root.like(name)}) for name in extra)] if inputs.nodes else []
+        )
         nodes += self._outputs_in_templates(outputs, {*inputs.names, *given})
         if nodes:
             body["inputs"] = (self.sections.get("inputs") or self.root).like(list(nodes))
@@ -246,14 +262,20 @@ class Conversion:
         if gang.command is not None:
             body["run"] = _run_of(gang.command, gang.place or run)
         elif "isPreset" in self.sections or "run" not in self.sections:
-            self.findings.note(self.root, "nothing to run: lay this file over a component: -f component.yml -f this.yml")
+            self.findings.note(
+                self.root, "nothing to run: lay this file over a component: -f component.yml -f this.yml"
+            )
         else:
             self.findings.note(run, "no `command`: the entrypoint of the image is not known here; write `command`")
 
     def _termination(self, environment: Map, kubernetes: Map) -> None:
         node = self.sections.get("termination")
         entries = known_keys(node, TERMINATION, "termination", self.findings) if node is not None else {}
-        names = (("maxRetries", environment, "max_restarts"), ("timeout", environment, "timeout"), ("ttl", kubernetes, "ttl"))
+        names = (
+            ("maxRetries", environment, "max_restarts"),
+            ("timeout", environment, "timeout"),
+            ("ttl", kubernetes, "ttl"),
+        )
         for key, holder, ours in names:
             if key in entries:
                 holder[ours] = entries.pop(key)
@@ -281,7 +303,9 @@ class Conversion:
     ) -> tuple[Kind, Map]:
         run = self.sections["run"]
         kind = self._service_kind()
-        ports = tuple(str(item.value) for item in self.run["ports"].elements or ()) if "ports" in self.run else ("8080",)
+        ports = (
+            tuple(str(item.value) for item in self.run["ports"].elements or ()) if "ports" in self.run else ("8080",)
+        )
         served = context._replace(ports=ports)
         gang = gang_of("job", self.run, self._reader(served, inputs, values, steps), self.findings)
         if gang is not None:
@@ -339,7 +363,11 @@ class _Replicas:
 
     def __call__(self, section: Map, origin: Node) -> Replica:
         findings = self.conversion.findings
-        own = prepared(section.get("init"), findings) if section.get("init") is not self.conversion.run.get("init") else None
+        own = (
+            prepared(section.get("init"), findings)
+            if section.get("init") is not self.conversion.run.get("init")
+            else None
+        )
         found = own or self.prepared
         context = self.context._replace(folders=(*self.context.folders, *found.folders))
         reader = ReplicaReader(context, self.reader.inputs, findings)

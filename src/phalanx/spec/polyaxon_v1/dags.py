@@ -114,7 +114,11 @@ class _DagReader:
     def _needs(self, node: Node, upstream: tuple[str, ...]) -> Node | None:
         written = node.get("dependencies")
         events = node.get("events")
-        of_events = [str(ref.value).partition(".")[2] for entry in (events.elements or () if events else ()) if (ref := entry.get("ref"))]
+        of_events = [
+            str(ref.value).partition(".")[2]
+            for entry in (events.elements or () if events else ())
+            if (ref := entry.get("ref"))
+        ]
         names = [str(item.value) for item in written.elements or ()] if written is not None else []
         where = written or node.get("params") or events
         for name in upstream:
@@ -128,11 +132,20 @@ class _DagReader:
         """The name of the template of an operation."""
         assert node.entries is not None
         ref = node.get("dagRef")
-        shared = ref is not None and not values.only_context and set(node.entries) <= _PLAIN and str(ref.value) in self.components
+        shared = (
+            ref is not None
+            and not values.only_context
+            and set(node.entries) <= _PLAIN
+            and str(ref.value) in self.components
+        )
         key = str(ref.value) if shared and ref is not None else name
         if key in self.templates:
             return key
-        own: Map = {part: child for part, child in node.entries.items() if part not in (*_OF_OP, "params", "dependencies", "events")}
+        own: Map = {
+            part: child
+            for part, child in node.entries.items()
+            if part not in (*_OF_OP, "params", "dependencies", "events")
+        }
         if shared and ref is not None:
             own = {"dagRef": ref}
         if values.only_context:  # the template must know these names

@@ -82,7 +82,9 @@ def _unused(entry: Node, entries: Map, findings: Diagnostics) -> None:
     if named == "container":
         findings.note(where, "a container of `init` is not used: run its command before yours")
     elif named == "tensorboard":
-        findings.note(where, "`tensorboard` of `init` is not used: `phalanx tensorboard RUN` shows the runs that you name")
+        findings.note(
+            where, "`tensorboard` of `init` is not used: `phalanx tensorboard RUN` shows the runs that you name"
+        )
     else:
         message = f"`{named}` of `init` is not used: it names files of Polyaxon's store"
         findings.note(where, f"{message}; name earlier runs with `environment.outputs`")

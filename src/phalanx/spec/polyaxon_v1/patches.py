@@ -33,7 +33,9 @@ def strategy_of(layer: Node, findings: Diagnostics) -> PatchStrategy:
     try:
         return PatchStrategy(str(node.value).casefold())
     except ValueError:
-        findings.error(node, f"unknown patch strategy `{str(node.value)[:60]}`", f"use one of {', '.join(PatchStrategy)}")
+        findings.error(
+            node, f"unknown patch strategy `{str(node.value)[:60]}`", f"use one of {', '.join(PatchStrategy)}"
+        )
         return PatchStrategy.POST_MERGE
 
 
@@ -54,7 +56,8 @@ def patched(original: Node | None, patch: Node | None, strategy: PatchStrategy) 
 
 
 def _patched_map(original: Node, patch: Node, strategy: PatchStrategy) -> Node:
-    assert original.entries is not None and patch.entries is not None
+    assert original.entries is not None
+    assert patch.entries is not None
     entries = dict(original.entries)
     for key, child in patch.entries.items():
         found = patched(entries.get(key), child, strategy)

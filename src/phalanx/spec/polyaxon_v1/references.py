@@ -26,9 +26,9 @@ class References(Protocol):
 class NoReferences:
     """For files that arrive alone, such as those sent to a server."""
 
-    def read_path(self, base: str, path: str) -> tuple[str, bytes]:
+    def read_path(self, base: str, path: str) -> tuple[str, bytes]:  # noqa: ARG002 - the same for any file
         hint = "run `phalanx convert` beside the file, and send what it prints"
         raise ReferenceFault(f"`{path[:200]}` cannot be read here: only this file was sent", hint)
 
-    def read_url(self, base: str, url: str) -> tuple[str, bytes]:
+    def read_url(self, base: str, url: str) -> tuple[str, bytes]:  # noqa: ARG002
         raise ReferenceFault(f"`{url[:200]}` is not fetched", DOWNLOAD)

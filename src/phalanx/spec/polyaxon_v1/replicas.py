@@ -21,7 +21,7 @@ FRAMEWORKS = {
 }
 _MASTERS = {"tfjob": "chief", "pytorchjob": "master", "mpijob": "launcher", "mxjob": "scheduler", "xgbjob": "master"}
 _SERVERS = {"tfjob": "ps", "mxjob": "server"}
-_SHARED = ("labels", "annotations", "node_selector", "affinity", "tolerations", "service_account", "image_pull_secrets")
+_ROLES_OF_SERVERS = {"tfjob": "ps", "mxjob": "server"}  # in PHALANX_ROLE
 
 
 class Gang(NamedTuple):
@@ -73,7 +73,7 @@ class _Gang:
             return self._ranks()
         masters = self._count(self.master)
         if self.master is not None and masters > 1:
-            where = self.master.count or self.run[_MASTERS[self.kind]]
+            where = self.master.number or self.run[_MASTERS[self.kind]]
             self.findings.error(where, f"a run has one {_MASTERS[self.kind]}", "make the others workers")
             return None
         return self._with_master()
@@ -88,7 +88,7 @@ class _Gang:
                 workers -= 1
                 self.findings.note(self.run["worker"], "no chief or master: the first worker is the master")
         replicas = self._counts(workers)
-        return self._gang(leader, replicas, [("master", leader), ("worker", self.worker), ("ps", self.servers)])
+        return self._gang(leader, replicas, [("master", leader), ("worker", self.worker), (_ROLES_OF_SERVERS.get(self.kind, ""), self.servers)])
 
     def _counts(self, workers: int) -> Map:
         origin = next(iter(self.run.values()))
@@ -119,7 +119,9 @@ class _Gang:
             replicas["default_worker"] = origin.like(dict(worker.settings))
         slots = self.run.get("slotsPerWorker")
         if slots is not None and slots.value != 1:
-            self.findings.note(slots, "`slotsPerWorker` is not used: a worker is one rank, unless the command starts more")
+            self.findings.note(
+                slots, "`slotsPerWorker` is not used: a worker is one rank, unless the command starts more"
+            )
         return self._gang(leader._replace(settings={}), replicas, [("master", leader)])
 
     def _gang(self, leader: Replica, replicas: Map, roles: list[tuple[str, Replica | None]]) -> Gang:
@@ -160,7 +162,7 @@ class _Gang:
     def _count(self, replica: Replica | None) -> int:
         if replica is None:
             return 0
-        count = replica.count
+        count = replica.number
         if count is None:
             return 1
         if isinstance(count.value, int) and not isinstance(count.value, bool) and 0 <= count.value <= 100_000:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from phalanx.spec.matrix import FORMS, Matrix
@@ -36,6 +36,7 @@ class SearchReader:
             hint = "choose a search of ours, such as `tpe`" if self.kind == "iterative" else None
             message = f"the search `{self.kind[:60]}` is not known here"
             self.findings.error(where, message, hint or did_you_mean(self.kind, _KINDS) or known)
+            self._matrix()  # reports what else is wrong
             return None
         tuning: Map = {"matrix": self._mapping() if self.kind == "mapping" else self._matrix()}
         if "concurrency" in self.entries:
@@ -63,7 +64,9 @@ class SearchReader:
             where = values or self.node
             self.findings.error(where, "a `mapping` needs `values`: a list of maps", "write `values: [{lr: 0.1}]`")
             return where.like({})
-        self.findings.note(values, f"each map of `values` read as one value of `{POINT}`, from which params take theirs")
+        self.findings.note(
+            values, f"each map of `values` read as one value of `{POINT}`, from which params take theirs"
+        )
         return values.like({POINT: values.like({"values": values})})
 
     def _matrix(self) -> Node:
@@ -71,7 +74,9 @@ class SearchReader:
         if params is None or not params.entries:
             if self.kind != "hyperband" or params is not None:
                 where = params or self.node
-                self.findings.error(where, "a matrix needs `params`", "write `params: {lr: {kind: choice, value: [1]}}`")
+                self.findings.error(
+                    where, "a matrix needs `params`", "write `params: {lr: {kind: choice, value: [1]}}`"
+                )
             return (params or self.node).like({})
         return params.like({name: self._dimension(name, child) for name, child in params.entries.items()})
 
@@ -102,7 +107,9 @@ class SearchReader:
             if not 0 < count <= MOST_DATES:
                 raise ValueError
         except (TypeError, ValueError, ArithmeticError):
-            self.findings.error(value, "expected a start, an end and a step", "write `value: [2027-01-01, 2027-02-01, 1]`")
+            self.findings.error(
+                value, "expected a start, an end and a step", "write `value: [2027-01-01, 2027-02-01, 1]`"
+            )
             return value.like([value.like("")])
         moments = [first + number * gap for number in range(int(count) + (count != int(count)))]
         return value.like([value.like(_date_text(moment, is_time=is_time)) for moment in moments])
@@ -224,10 +231,6 @@ def _keys_renamed(node: Node, names: dict[str, str]) -> Node:
 
 
 def _moment(value: Any, *, is_time: bool) -> datetime:
-    if isinstance(value, datetime):
-        return value
-    if isinstance(value, date):
-        return datetime(value.year, value.month, value.day)
     return datetime.fromisoformat(str(value)) if is_time else datetime.fromisoformat(str(value)[:10])
 
 

@@ -9,7 +9,18 @@ from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.tree import Diagnostics, Node
 
 REFERENCES = ("component", "pathRef", "urlRef", "hubRef", "dagRef")
-SHORTCUTS = ("ports", "container", "cmd", "env", "resources", "environment", "init", "connections", "sidecars", "volumes")
+SHORTCUTS = (
+    "ports",
+    "container",
+    "cmd",
+    "env",
+    "resources",
+    "environment",
+    "init",
+    "connections",
+    "sidecars",
+    "volumes",
+)
 RUN_SHARED = ("environment", "connections", "volumes", "init", "sidecars", "container")
 FILE = frozenset(
     (

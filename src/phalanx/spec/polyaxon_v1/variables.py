@@ -20,7 +20,9 @@ TYPES = {  # of 1.x and 2.x, read as one of ours; None: any value
     **{name: name for name in INPUT_TYPES},
     **dict.fromkeys(("date", "datetime", "uuid", "image", "file", "md5", "auth"), "str"),
     **dict.fromkeys(("git", "dockerfile", "artifacts", "event", "tensorboard"), "dict"),
-    **{"gcs": "gcs_path", "s3": "s3_path", "wasb": "azure_path"},
+    "gcs": "gcs_path",
+    "s3": "s3_path",
+    "wasb": "azure_path",
     "any": None,
     "Any": None,
 }
@@ -123,7 +125,9 @@ class _Declaration:
     @property
     def may_be_missing(self) -> bool:
         """Whether the input is optional, or checked only when the run starts."""
-        return "value" in self.entries or any(_is_true(self.entries.get(key)) for key in ("isOptional", "delayValidation"))
+        return "value" in self.entries or any(
+            _is_true(self.entries.get(key)) for key in ("isOptional", "delayValidation")
+        )
 
     @property
     def is_nested(self) -> bool:
