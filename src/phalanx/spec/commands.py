@@ -27,7 +27,7 @@ def join(commands: tuple[str, ...]) -> str:
 
 _VARIABLE = re.compile(r"(\$\{(?:PHALANX_[A-Z_]+|PWD|OLDPWD)\})")
 _UNFOLDABLE = re.compile(r"[^\S ]|\s\s|^\s|\s\Z|\\(?=\s|\Z)")
-_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", "'": "\\'", "\v": "\\v", "\f": "\\f"}
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", "'": "\\'"}
 _LOST_BLANK = re.compile(r"(?<=\s) |^ | \Z")
 
 
@@ -44,4 +44,12 @@ def _quoted(text: str) -> str:
     if _UNFOLDABLE.search(text) is None:
         return shlex.quote(text)
     escaped = _LOST_BLANK.sub("\0", text)
-    return "$'" + "".join(_ESCAPES.get(character, character) for character in escaped).replace("\0", "\\x20") + "'"
+    return "$'" + "".join(map(_escaped, escaped)) + "'"
+
+
+def _escaped(character: str) -> str:
+    if character == "\0":
+        return "\\x20"
+    if character in _ESCAPES or character == " " or not character.isspace():
+        return _ESCAPES.get(character, character)
+    return "".join(f"\\x{byte:02x}" for byte in character.encode())

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from phalanx.spec.model import Kind
-from phalanx.spec.polyaxon_v1.contexts import Context
+from phalanx.spec.polyaxon_v1.contexts import TemplateContext
+from phalanx.spec.polyaxon_v1.init_steps import Prepared
+from phalanx.spec.polyaxon_v1.variables import GivenParams
 from phalanx.spec.rewrites import Map
 from phalanx.spec.tree import Diagnostics, Node
-
-if TYPE_CHECKING:
-    from phalanx.spec.polyaxon_v1.conversion import Conversion
-    from phalanx.spec.polyaxon_v1.init_steps import Prepared
-    from phalanx.spec.polyaxon_v1.variables import Params
 
 BUILDERS = ("kaniko", "dockerizer", "dokerizer", "docker")
 _NOTEBOOKS = ("jupyterlab", "notebook", "jupyter", "jupyter-hub", "vscode", "rstudio")
@@ -24,9 +19,9 @@ def hub_name(node: Node) -> str:
     return str(node.value).rpartition("/")[2].partition(":")[0]
 
 
-def build_file(conversion: Conversion, hub: Node, steps: Prepared, values: Params) -> tuple[Kind, Map] | None:
+def build_file(hub: Node, steps: Prepared, values: GivenParams, findings: Diagnostics) -> tuple[Kind, Map] | None:
     """What an operation with a `hubRef` is here; None after adding the reason to the findings."""
-    name, findings = hub_name(hub), conversion.findings
+    name = hub_name(hub)
     if name in BUILDERS:
         findings.note(hub, f"`hubRef: {hub.value}` read as `kind: build`")
         return Kind.BUILD, _build_keys(steps.dockerfile, values, findings)
@@ -44,7 +39,7 @@ def build_file(conversion: Conversion, hub: Node, steps: Prepared, values: Param
     return None
 
 
-def _build_keys(dockerfile: Node | None, values: Params, findings: Diagnostics) -> Map:
+def _build_keys(dockerfile: Node | None, values: GivenParams, findings: Diagnostics) -> Map:
     body: Map = _steps_of(dockerfile, findings) if dockerfile is not None else {}
     for name, ours in (("context", "context"), ("nocache", "nocache")):
         value = values.values.get(name)
@@ -84,7 +79,9 @@ def _pairs(node: Node) -> Node:
     return node.like(dict(found))
 
 
-def build_section(section: Node | None, image: Node | None, context: Context, findings: Diagnostics) -> Node | None:
+def build_section(
+    section: Node | None, image: Node | None, context: TemplateContext, findings: Diagnostics
+) -> Node | None:
     """`build` of a run: the steps of its build, else the image of its container."""
     body: Map = {} if image is None else {"image": image}
     if section is None:

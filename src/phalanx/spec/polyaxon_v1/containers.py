@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from phalanx.spec.polyaxon_v1.command_lines import CommandLine, command_line, quoted, with_steps
-from phalanx.spec.polyaxon_v1.contexts import CODE, CODE_BEFORE, OF_RUN, Context, below_code
+from phalanx.spec.polyaxon_v1.contexts import CODE, CODE_BEFORE, OF_RUN, TemplateContext, below_code
 from phalanx.spec.polyaxon_v1.sections import CONTAINER, ENVIRONMENT, camel_case, known_keys
 from phalanx.spec.polyaxon_v1.variables import Declared
 from phalanx.spec.rewrites import Map
@@ -35,7 +35,7 @@ _POD_CONTAINER = frozenset(
 )
 
 
-class Replica(NamedTuple):
+class ReplicaType(NamedTuple):
     """One replica type in the modern form. `settings`: fields of `environment` or of `default_worker`. `kubernetes`:
     fields of `environment.kubernetes`, which all replicas share."""
 
@@ -50,11 +50,11 @@ class Replica(NamedTuple):
 class ReplicaReader:
     """Reads the section of one replica type, or the run section of a job."""
 
-    def __init__(self, context: Context, inputs: Declared, findings: Diagnostics) -> None:
+    def __init__(self, context: TemplateContext, inputs: Declared, findings: Diagnostics) -> None:
         self.context, self.inputs, self.findings = context, inputs, findings
         self.origin: Node
 
-    def read(self, section: Map, origin: Node, variables: Mapping[str, str], steps: list[str]) -> Replica:
+    def read(self, section: Map, origin: Node, variables: Mapping[str, str], steps: list[str]) -> ReplicaType:
         """`variables`: environment variables that inputs set. `steps`: what runs before the command."""
         self.origin = origin
         node = section.get("container")
@@ -74,7 +74,7 @@ class ReplicaReader:
         if image is not None and isinstance(image.value, str) and OF_RUN.search(image.value):
             self.findings.error(image, "the image is needed before the run has a name or a folder", "write its name")
         command = self._command(container, exports, steps)
-        return Replica(section.get("replicas"), command, node, image, settings, kubernetes)
+        return ReplicaType(section.get("replicas"), command, node, image, settings, kubernetes)
 
     # The command
 

@@ -39,7 +39,7 @@ _AS_TEXT = re.compile(r"\|\s*map\(\s*['\"]string['\"]\s*\)")
 _PLACED = re.compile(r"\s*(?:\$\{PWD\}|\$\{OLDPWD\})")
 
 
-class Context(NamedTuple):
+class TemplateContext(NamedTuple):
     """What the templates of one operation can name. `arguments`: each declared input as a command-line argument.
     `folders`: where Polyaxon would clone repositories, all of which are the folder of the code here. `dag`: the inputs
     of the dag around it."""
@@ -76,7 +76,7 @@ class Context(NamedTuple):
 class _Rewriting:
     """The rewriting of one text."""
 
-    def __init__(self, context: Context, node: Node, findings: Diagnostics) -> None:
+    def __init__(self, context: TemplateContext, node: Node, findings: Diagnostics) -> None:
         self.context, self.node, self.findings = context, node, findings
 
     def block(self, text: str) -> str:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from phalanx.spec.model import EMPTY, Kind
 from phalanx.spec.polyaxon_v1.builds import build_file, build_section
 from phalanx.spec.polyaxon_v1.command_lines import CommandLine
 from phalanx.spec.polyaxon_v1.composition import Composer
-from phalanx.spec.polyaxon_v1.containers import Replica, ReplicaReader
-from phalanx.spec.polyaxon_v1.contexts import Context
-from phalanx.spec.polyaxon_v1.dags import pipeline
+from phalanx.spec.polyaxon_v1.containers import ReplicaReader, ReplicaType
+from phalanx.spec.polyaxon_v1.contexts import TemplateContext
 from phalanx.spec.polyaxon_v1.init_steps import Prepared, file_steps, prepared
-from phalanx.spec.polyaxon_v1.references import NoReferences, References
 from phalanx.spec.polyaxon_v1.replicas import Gang, gang_of
 from phalanx.spec.polyaxon_v1.searches import SearchReader
 from phalanx.spec.polyaxon_v1.sections import ROLES, RUN_KEYS, TERMINATION, known_keys
-from phalanx.spec.polyaxon_v1.variables import Declared, Params, declared, params
+from phalanx.spec.polyaxon_v1.variables import Declared, GivenParams, declared, params
 from phalanx.spec.rewrites import Map
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.templates import is_template, names_in
 from phalanx.spec.tree import Diagnostics, Node
 
-_VERSIONS = (1.1, "1.1")
 _UNUSED = {  # sections of Polyaxon's server
     "presets": "name preset files with -f",
     "queue": "the backend has the queues: `environment.kubernetes.queue`, `environment.slurm.partition`",
@@ -43,31 +40,7 @@ _QUIET_PLUGINS = frozenset(
 )
 
 
-def modern_tree(
-    layers: Sequence[Node],
-    findings: Diagnostics,
-    references: References | None = None,
-    given: Mapping[str, object] = EMPTY,
-) -> Node:
-    """The modern form of a file and the presets laid over it. `given`: params of the command line, which the inputs of
-    a dag take."""
-    composer = Composer(findings, references or NoReferences())
-    _check_header(layers[0], findings)
-    composed = composer.compose(layers)
-    return Conversion(composed, composer, findings).tree(given)
-
-
-def _check_header(layer: Node, findings: Diagnostics) -> None:
-    version, kind = layer.get("version"), layer.get("kind")
-    if version is None or version.value not in _VERSIONS:
-        findings.note(version or layer, "read as `version: 1.1` of Polyaxon")
-    if kind is not None and kind.value not in ("component", "operation"):
-        findings.error(
-            kind, f"expected component or operation, found `{str(kind.value)[:60]}`", "write `kind: component`"
-        )
-
-
-class Conversion:
+class OperationConverter:
     """Converts one composed component or operation."""
 
     def __init__(
@@ -82,10 +55,6 @@ class Conversion:
         is_known = run is not None and self.run_kind in RUN_KEYS
         self.run = known_keys(run, allowed, f"run of kind {self.run_kind}", findings) if run and is_known else {}
 
-    def of(self, composed: Node, dag: Mapping[str, Node]) -> Conversion:
-        """The conversion of an operation of this dag."""
-        return Conversion(composed, self.composer, self.findings, dag)
-
     def _run_kind(self) -> str:
         run = self.sections.get("run")
         if run is None or run.entries is None:
@@ -95,7 +64,7 @@ class Conversion:
         kind = run.get("kind")
         if kind is None:
             return "job"
-        if kind.value not in RUN_KEYS:
+        if str(kind.value) not in RUN_KEYS:
             known = ", ".join(RUN_KEYS)
             if str(kind.value) in (
                 *ROLES,
@@ -115,12 +84,10 @@ class Conversion:
                 self.findings.error(kind, f"unknown kind `{str(kind.value)[:60]}` of a run", hint)
         return str(kind.value)
 
-    def tree(self, given: Mapping[str, object] = EMPTY) -> Node:
+    def tree(self) -> Node:
         """The file in the modern form."""
         self._note_unused()
         hub = self.sections.get("hubRef")
-        if self.run_kind == "dag":
-            return pipeline(self, given)
         kind, body = self._body(hub)
         header: Map = {"version": self._header("version", 1), "kind": self._header("kind", str(kind))}
         for key in ("name", "description", "tags"):
@@ -163,11 +130,11 @@ class Conversion:
         inputs = declared(self.sections.get("inputs"), self.findings)
         outputs = declared(self.sections.get("outputs"), self.findings, are_inputs=False)
         steps = prepared(self.run.get("init"), self.findings)
-        context = Context({**inputs.arguments, **outputs.arguments}, steps.folders, self.dag)
+        context = TemplateContext({**inputs.arguments, **outputs.arguments}, steps.folders, self.dag)
         values = params(self.sections.get("params"), context, self.findings)
         values.values.update(self._joined())
         if hub is not None:
-            found = build_file(self, hub, steps, values)
+            found = build_file(hub, steps, values, self.findings)
             if found is not None:
                 return found
         body = self._variables(inputs, outputs, values)
@@ -183,11 +150,11 @@ class Conversion:
             self._run_sections(body, gang, steps, context)
         return kind, body
 
-    def _reader(self, context: Context, inputs: Declared, values: Params, steps: Prepared) -> _Replicas:
+    def _reader(self, context: TemplateContext, inputs: Declared, values: GivenParams, steps: Prepared) -> _Replicas:
         variables = {**inputs.variables, **values.variables}
         return _Replicas(ReplicaReader(context, inputs, self.findings), variables, self, context, steps)
 
-    def _variables(self, inputs: Declared, outputs: Declared, values: Params) -> Map:
+    def _variables(self, inputs: Declared, outputs: Declared, values: GivenParams) -> Map:
         body: Map = {}
         given = values.values
         self._accept_undeclared(given, {*inputs.names, *outputs.names, *values.only_context}, inputs)
@@ -242,7 +209,7 @@ class Conversion:
 
     # Sections of a run
 
-    def _run_sections(self, body: Map, gang: Gang, steps: Prepared, context: Context) -> None:
+    def _run_sections(self, body: Map, gang: Gang, steps: Prepared, context: TemplateContext) -> None:
         run = self.sections.get("run") or self.root
         environment: Map = dict(gang.settings)
         kubernetes: Map = {**dict(steps.kubernetes), **gang.kubernetes}
@@ -299,7 +266,7 @@ class Conversion:
         return Kind.TENSORBOARD if "tensorboard" in words else Kind.NOTEBOOK if "jupyter" in words else Kind.JOB
 
     def _service(
-        self, body: Map, inputs: Declared, context: Context, steps: Prepared, values: Params
+        self, body: Map, inputs: Declared, context: TemplateContext, steps: Prepared, values: GivenParams
     ) -> tuple[Kind, Map]:
         run = self.sections["run"]
         kind = self._service_kind()
@@ -354,14 +321,14 @@ class _Replicas:
         self,
         reader: ReplicaReader,
         variables: Mapping[str, str],
-        conversion: Conversion,
-        context: Context,
+        conversion: OperationConverter,
+        context: TemplateContext,
         steps: Prepared,
     ) -> None:
         self.reader, self.variables, self.conversion = reader, variables, conversion
         self.context, self.prepared = context, steps
 
-    def __call__(self, section: Map, origin: Node) -> Replica:
+    def __call__(self, section: Map, origin: Node) -> ReplicaType:
         findings = self.conversion.findings
         own = (
             prepared(section.get("init"), findings)

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from phalanx.spec.polyaxon_v1.contexts import Context
-from phalanx.spec.polyaxon_v1.variables import Params, declared, given_inputs, params
+from phalanx.spec.polyaxon_v1.contexts import TemplateContext
+from phalanx.spec.polyaxon_v1.conversion import OperationConverter
+from phalanx.spec.polyaxon_v1.variables import GivenParams, declared, given_inputs, params
 from phalanx.spec.rewrites import Map
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.tree import Node
-
-if TYPE_CHECKING:
-    from phalanx.spec.polyaxon_v1.conversion import Conversion
 
 _OF_OP = {"trigger": "trigger", "conditions": "conditions", "skipOnUpstreamSkip": "skip_on_upstream_skip"}
 _PLAIN = frozenset(("name", "dagRef", "params", "dependencies", "description", "tags", "events", *_OF_OP))
 
 
-def pipeline(conversion: Conversion, given: Mapping[str, object]) -> Node:
-    findings, sections, run = conversion.findings, conversion.sections, conversion.run
+def pipeline(converter: OperationConverter, given: Mapping[str, object]) -> Node:
+    findings, sections, run = converter.findings, converter.sections, converter.run
     inputs = declared(sections.get("inputs"), findings)
-    values = params(sections.get("params"), Context(), findings)
-    dag = given_inputs(inputs, values, given, conversion.root)
-    reader = _DagReader(conversion, dag)
-    body: Map = {"version": conversion.root.like(1), "kind": conversion.root.like("pipeline")}
+    values = params(sections.get("params"), TemplateContext(), findings)
+    dag = given_inputs(inputs, values, given, converter.root)
+    reader = _DagReader(converter, dag)
+    body: Map = {"version": converter.root.like(1), "kind": converter.root.like("pipeline")}
     body |= {key: sections[key] for key in ("name", "description", "tags") if key in sections}
     if "concurrency" in run:
         body["concurrency"] = run["concurrency"]
-    body |= _schedule(conversion)
+    body |= _schedule(converter)
     timeout = sections["termination"].get("timeout") if "termination" in sections else None
     if timeout is not None:
         body["timeout"] = timeout
-    origin = run.get("operations") or conversion.root
+    origin = run.get("operations") or converter.root
     ops = [reader.op(node) for node in origin.elements or ()]
     if not ops:
         findings.error(origin, "a dag needs `operations`", "write `operations: [{name: train, dagRef: trainer}]`")
@@ -41,11 +38,11 @@ def pipeline(conversion: Conversion, given: Mapping[str, object]) -> Node:
     for key in ("earlyStopping", "environment", "connections", "volumes"):
         if key in run:
             findings.note(run[key], f"`{key}` of a dag is not used: write it in the components")
-    return conversion.root.like(body)
+    return converter.root.like(body)
 
 
-def _schedule(conversion: Conversion) -> Map:
-    node = conversion.sections.get("schedule")
+def _schedule(converter: OperationConverter) -> Map:
+    node = converter.sections.get("schedule")
     kind = node.get("kind") if node is not None else None
     if node is None or node.entries is None:
         return {}
@@ -62,18 +59,18 @@ def _schedule(conversion: Conversion) -> Map:
         found["depends_on_past"] = past
     most = node.get("maxRuns")
     if most is not None:
-        conversion.findings.note(most, "`maxRuns` is not used")
+        converter.findings.note(most, "`maxRuns` is not used")
     return {"schedule": node.like(dict(found))}
 
 
 class _DagReader:
     """Reads the operations of a dag. Operations that only name a component share its template."""
 
-    def __init__(self, conversion: Conversion, dag: Mapping[str, Node]) -> None:
-        self.conversion, self.findings, self.dag = conversion, conversion.findings, dag
+    def __init__(self, converter: OperationConverter, dag: Mapping[str, Node]) -> None:
+        self.converter, self.findings, self.dag = converter, converter.findings, dag
         self.templates: dict[str, Node] = {}
         self.components: dict[str, Node] = {}
-        section = conversion.run.get("components")
+        section = converter.run.get("components")
         for node in section.elements or () if section is not None else ():
             name = node.get("name")
             if name is None:
@@ -85,7 +82,7 @@ class _DagReader:
         self.names = {str(name.value) for node in self._operations() if (name := node.get("name")) is not None}
 
     def _operations(self) -> list[Node]:
-        section = self.conversion.run.get("operations")
+        section = self.converter.run.get("operations")
         return section.elements or [] if section is not None else []
 
     def op(self, node: Node) -> Node | None:
@@ -93,7 +90,7 @@ class _DagReader:
         if node.entries is None or name is None:
             self.findings.missing(node, "name", "an operation of a dag requires a `name`")
             return None
-        context = Context(dag=self.dag)
+        context = TemplateContext(dag=self.dag)
         values = params(node.get("params"), context, self.findings)
         template = self._template(node, str(name.value), values)
         if template is None:
@@ -128,7 +125,7 @@ class _DagReader:
         found = list(dict.fromkeys([*names, *(name for name in (*upstream, *of_events) if name in self.names)]))
         return where.like([where.like(name) for name in found]) if where is not None and found else None
 
-    def _template(self, node: Node, name: str, values: Params) -> str | None:
+    def _template(self, node: Node, name: str, values: GivenParams) -> str | None:
         """The name of the template of an operation."""
         assert node.entries is not None
         ref = node.get("dagRef")
@@ -151,8 +148,8 @@ class _DagReader:
         if values.only_context:  # the template must know these names
             section = node.entries["params"]
             own["params"] = section.like({key: (section.entries or {})[key] for key in values.only_context})
-        composed = self.conversion.composer.compose([node.like(dict(own))], self.components)
-        made = self.conversion.of(composed, self.dag)
+        composed = self.converter.composer.compose([node.like(dict(own))], self.components)
+        made = OperationConverter(composed, self.converter.composer, self.findings, self.dag)
         if made.run_kind == "dag":
             self.findings.error(node, "a dag inside of a dag is not known here", "list its operations in this dag")
             return None

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from phalanx.spec.polyaxon_v1.command_lines import file_step
-from phalanx.spec.polyaxon_v1.contexts import CODE, Context, below_code
+from phalanx.spec.polyaxon_v1.contexts import CODE, TemplateContext, below_code
 from phalanx.spec.polyaxon_v1.sections import INIT, known_keys
 from phalanx.spec.rewrites import Map
 from phalanx.spec.templates import is_template
@@ -90,7 +90,7 @@ def _unused(entry: Node, entries: Map, findings: Diagnostics) -> None:
         findings.note(where, f"{message}; name earlier runs with `environment.outputs`")
 
 
-def file_steps(files: tuple[Node, ...], context: Context, findings: Diagnostics) -> list[str]:
+def file_steps(files: tuple[Node, ...], context: TemplateContext, findings: Diagnostics) -> list[str]:
     """Statements that write the files of `init.file`."""
     steps = []
     for entry in files:

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from phalanx.spec.polyaxon_v1.command_lines import CommandLine, by_role
-from phalanx.spec.polyaxon_v1.containers import Replica
+from phalanx.spec.polyaxon_v1.containers import ReplicaType
 from phalanx.spec.polyaxon_v1.sections import REPLICA, ROLES, known_keys
 from phalanx.spec.rewrites import Map
 from phalanx.spec.tree import Diagnostics, Node
 
-ReadReplica = Callable[[Map, Node], Replica]
+ReadReplica = Callable[[Map, Node], ReplicaType]
 FRAMEWORKS = {
     "tfjob": "tensorflow",
     "pytorchjob": "pytorch",
@@ -44,7 +44,7 @@ def gang_of(kind: str, run: Map, read: ReadReplica, findings: Diagnostics) -> Ga
             return Gang(None, None, None, {}, {}) if kind == "job" else None
         own = read(run, origin)
         return Gang(own.command, own.place, own.image, own.settings, own.kubernetes)
-    found: dict[str, Replica] = {}
+    found: dict[str, ReplicaType] = {}
     for role in ROLES[kind]:
         if role in run:
             found[role] = read(known_keys(run[role], REPLICA, role, findings), run[role])
@@ -58,7 +58,7 @@ def gang_of(kind: str, run: Map, read: ReadReplica, findings: Diagnostics) -> Ga
 class _Gang:
     """The replica types of one distributed run."""
 
-    def __init__(self, kind: str, run: Map, found: dict[str, Replica], findings: Diagnostics) -> None:
+    def __init__(self, kind: str, run: Map, found: dict[str, ReplicaType], findings: Diagnostics) -> None:
         self.kind, self.run, self.found, self.findings = kind, run, found, findings
         self.master = found.get(_MASTERS[kind])
         self.worker = found.get("worker")
@@ -88,7 +88,11 @@ class _Gang:
                 workers -= 1
                 self.findings.note(self.run["worker"], "no chief or master: the first worker is the master")
         replicas = self._counts(workers)
-        return self._gang(leader, replicas, [("master", leader), ("worker", self.worker), (_ROLES_OF_SERVERS.get(self.kind, ""), self.servers)])
+        return self._gang(
+            leader,
+            replicas,
+            [("master", leader), ("worker", self.worker), (_ROLES_OF_SERVERS.get(self.kind, ""), self.servers)],
+        )
 
     def _counts(self, workers: int) -> Map:
         origin = next(iter(self.run.values()))
@@ -124,7 +128,7 @@ class _Gang:
             )
         return self._gang(leader._replace(settings={}), replicas, [("master", leader)])
 
-    def _gang(self, leader: Replica, replicas: Map, roles: list[tuple[str, Replica | None]]) -> Gang:
+    def _gang(self, leader: ReplicaType, replicas: Map, roles: list[tuple[str, ReplicaType | None]]) -> Gang:
         present = [(role, found) for role, found in roles if found is not None]
         lines = [(role, found.command) for role, found in present if found.command is not None]
         command = by_role([(role, line) for role, line in lines if line is not None]) if lines else None
@@ -159,7 +163,7 @@ class _Gang:
             if key in self.run:
                 self.findings.note(self.run[key], f"`{key}` is not used")
 
-    def _count(self, replica: Replica | None) -> int:
+    def _count(self, replica: ReplicaType | None) -> int:
         if replica is None:
             return 0
         count = replica.number

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from phalanx.spec.model import EMPTY
 from phalanx.spec.polyaxon_v1.command_lines import Quoting
-from phalanx.spec.polyaxon_v1.contexts import Context, argument
+from phalanx.spec.polyaxon_v1.contexts import TemplateContext, argument
 from phalanx.spec.polyaxon_v1.sections import VARIABLE, known_keys
 from phalanx.spec.rewrites import Map
 from phalanx.spec.schema import INPUT_TYPES
@@ -158,7 +158,7 @@ def _is_true(node: Node | None) -> bool:
     return node is not None and node.value in (True, "true", "True", "yes")
 
 
-class Params(NamedTuple):
+class GivenParams(NamedTuple):
     """Values for inputs, and what they say besides. `upstream`: the ops that they take values from."""
 
     values: Map
@@ -167,7 +167,7 @@ class Params(NamedTuple):
     only_context: tuple[str, ...]
 
 
-def params(section: Node | None, context: Context, findings: Diagnostics) -> Params:
+def params(section: Node | None, context: TemplateContext, findings: Diagnostics) -> GivenParams:
     values: Map = {}
     variables: dict[str, str] = {}
     upstream: list[str] = []
@@ -188,10 +188,10 @@ def params(section: Node | None, context: Context, findings: Diagnostics) -> Par
             extra = node.get(key)
             if extra is not None:
                 findings.note(extra, f"`{key}` of a param is not used: connections belong to Polyaxon's server")
-    return Params(values, variables, tuple(dict.fromkeys(upstream)), tuple(only_context))
+    return GivenParams(values, variables, tuple(dict.fromkeys(upstream)), tuple(only_context))
 
 
-def _value(name: str, node: Node, context: Context, findings: Diagnostics, upstream: list[str]) -> Node:
+def _value(name: str, node: Node, context: TemplateContext, findings: Diagnostics, upstream: list[str]) -> Node:
     ref, value = node.get("ref"), node.get("value")
     if ref is None:
         return context.tree(value, findings) if value is not None else node.like(None)
@@ -210,7 +210,7 @@ def _value(name: str, node: Node, context: Context, findings: Diagnostics, upstr
     return node.like(None)
 
 
-def given_inputs(inputs: Declared, values: Params, given: Mapping[str, object], root: Node) -> dict[str, Node]:
+def given_inputs(inputs: Declared, values: GivenParams, given: Mapping[str, object], root: Node) -> dict[str, Node]:
     """The values of the inputs of a dag: of the command line, its params, or its defaults."""
     found: dict[str, Node] = {}
     for node in inputs.nodes:
