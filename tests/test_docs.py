@@ -22,7 +22,7 @@ LINKING = [
     *sorted(page for folder in ("benchmarks", "deploy", "examples") for page in (ROOT / folder).glob("**/*.md")),
 ]
 REFERRING = {".md", ".py", ".service", ".sh", ".ts", ".tsx", ".yaml", ".yml"}
-CODE_BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+CODE_BLOCK = re.compile(r"^(`{3,}).*?^\1$", re.MULTILINE | re.DOTALL)  # a longer fence may contain shorter ones
 
 
 def name_of(page: Path) -> str:

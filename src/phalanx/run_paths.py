@@ -39,6 +39,7 @@ AGENT_ARCHIVE = "agent.pyz"
 CLIENT_ARCHIVE = "tracking.zip"
 VIRTUALENV_ARCHIVE = "venv.tar"
 KEEP_VIRTUALENV = "venv.keep"  # exists: the first node packs the virtual environment that it makes
+HOLD = f"{JOB}/hold.json"  # a path: which attempts are held after a failure, and for how long
 HOSTFILE = "hostfile"
 HOSTS_SCRIPT = "hosts.sh"
 
@@ -54,6 +55,8 @@ END_HELD = "end.held"
 WORKING_FILES = "working-files.json"
 ASKED_TO_END = "asked-to-end"
 ASKED_TO_ABORT = "asked-to-abort"
+NOTEBOOK = ".notebook"  # a folder; hidden, so that it is neither sent nor exported
+NOTEBOOK_ADDRESS = "address.json"  # in it, once the server answers
 IMPORT_MARK = "import.unfinished"
 
 _ATTEMPT = "attempt-"

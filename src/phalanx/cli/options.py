@@ -73,6 +73,12 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(reporting)
 
 
+def replica_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--rank` and `--replica`, passed on as one `replica`; the last one given counts."""
+    function = click.option("--replica", metavar="NAME", help="Name of the replica, such as worker-3.")(function)
+    return click.option("--rank", "replica", metavar="N", help="Rank of the replica. Default: the first one.")(function)
+
+
 def seconds_of(option: str, text: str | None) -> float | None:
     """The time that an option gives, in seconds. Raises CallError."""
     from phalanx.spec.quantities import seconds

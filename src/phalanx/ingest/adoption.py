@@ -48,8 +48,8 @@ def add_to_store(store: Store, folder: RunFolder, run: Run) -> None:
 
 def open_dependencies(store: Store, folder: RunFolder, run: Run) -> None:
     """Let a run that has not started yet wait for the runs that its folder names."""
-    waits_for = () if run.is_done or run.attempt else dependencies.read_dependencies(folder)
-    if waits_for:
+    waits_for = () if run.is_done else dependencies.read_dependencies(folder)
+    if waits_for and not (run.attempt and dependencies.has_started(folder)):
         store.open_dependencies(run.id, [(other.run_id, other.condition) for other in waits_for])
         store.put_fact(run.id, "waiting", {"why": dependencies.waiting_words(waits_for)})
 

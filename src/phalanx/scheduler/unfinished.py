@@ -9,6 +9,7 @@ GROUP = "group"  # the kind of the row of a group, beside the rows of its runs
 IS_RUN = f"kind:~{GROUP}"
 _WAITING = "created|resuming|warning"
 STARTED = "status:building|scheduled|starting|running|unknown"
+BLOCKED = f"status:{_WAITING}, {IS_RUN}, blocked:true"
 QUEUED = f"status:{_WAITING}, blocked:false"
 UNFINISHED = f"status:{_WAITING}|{STARTED.partition(':')[2]}"
 UNFINISHED_GROUPS = f"kind:{GROUP}, status:{_WAITING}|running"

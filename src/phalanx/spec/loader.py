@@ -81,8 +81,8 @@ def _layers(
             faults.append(fault)
     if faults:
         raise SpecErrors([error for fault in faults for error in fault.errors])
-    later, given = _later_format(layers, params, findings, references)
-    root = modernise(layers if later is None else [later], findings)
+    layers, given = _later_format(layers, params, findings, references)
+    root = modernise(layers, findings)
     params = {name: value for name, value in params.items() if name not in given}
     if params:
         mark = root.mark
@@ -108,25 +108,27 @@ def _refuse_deep(root: Node, findings: Diagnostics) -> None:
 
 def _later_format(
     layers: Sequence[Node], params: Mapping[str, str], findings: Diagnostics, references: References | None
-) -> tuple[Node | None, Collection[str]]:
-    """A file of Polyaxon 1.x or 2.x in the modern form, and the params that the inputs of a dag took; None for every
-    other file. Raises SpecErrors if such a file is laid over one of ours."""
+) -> tuple[Sequence[Node], Collection[str]]:
+    """The layers, with those of Polyaxon 1.x or 2.x in the modern form, and the params that the inputs of a dag took.
+    Raises SpecErrors if such a file is laid over one of ours."""
     if not any(_may_be_later(layer) for layer in layers):
-        return None, ()
+        return layers, ()
     from phalanx.spec import polyaxon_v1
 
     signs = [polyaxon_v1.sign_of_format(layer) for layer in layers]
     if signs[0] is not None:
         typed = {name: parse_value(value) for name, value in params.items()}
-        root = polyaxon_v1.modern_tree(layers, findings, references, typed)
+        ours = [layer for layer in layers[1:] if polyaxon_v1.is_modern(layer)]
+        theirs = [layer for layer in layers if not any(layer is own for own in ours)]
+        root = polyaxon_v1.modern_tree(theirs, findings, references, typed)
         kind = root.get("kind")
-        return root, params if kind is not None and kind.value == Kind.PIPELINE else ()
+        return [root, *ours], params if kind is not None and kind.value == Kind.PIPELINE else ()
     for sign in filter(None, signs):
         wrong = Diagnostics()
         message = "a file of Polyaxon 1.x cannot be laid over a file of another format"
         wrong.error(sign, message, "convert it first: phalanx convert -f FILE", at_key=True)
         raise SpecErrors(wrong.errors)
-    return None, ()
+    return layers, ()
 
 
 _SIGNS = frozenset(

@@ -195,6 +195,8 @@ class Environment(NamedTuple):
     outputs: OutputsRefs | None = None
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
+    hold_s: float | None = None
+    idle_s: float | None = None  # of a notebook
     replicas: Replicas | None = None
     slurm: SlurmOptions = SlurmOptions()
     kubernetes: KubernetesOptions = KubernetesOptions()

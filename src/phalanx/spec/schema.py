@@ -217,7 +217,8 @@ OWN_SECTIONS = ("outputs", "replicas", "slurm", "kubernetes", "python")
 
 def _environment(**values: Any) -> Environment:
     own = {key: values.pop(key) for key in OWN_SECTIONS if key in values}
-    times = {"timeout_s": values.pop("timeout", None), "stall_timeout_s": values.pop("stall_timeout", None)}
+    names = {"timeout": "timeout_s", "stall_timeout": "stall_timeout_s", "hold": "hold_s", "idle_timeout": "idle_s"}
+    times = {field: values.pop(key, None) for key, field in names.items()}
     backends = {key: values.pop(key) for key in list(values) if key not in REPLICA_FIELDS}
     return Environment(ReplicaSettings(**values), **times, **own, backends=freeze(backends))
 
@@ -231,11 +232,20 @@ def environment(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> RecordShap
             Quantity(quantities.seconds, 'a time (seconds, or "10m")'),
             "End the run if no replica writes a log line or a metric for this long. Python then prints a traceback.",
         ),
+        "hold": Field(
+            Quantity(quantities.seconds, 'a time (seconds, or "30m")'),
+            "Keep the allocation for this long after the last attempt has failed, for `phalanx shell` and `exec`.",
+        ),
         "outputs": Field(OUTPUTS_REFS, "Earlier runs whose outputs this run reads."),
         "slurm": Field(SLURM, "Slurm options."),
         "kubernetes": Field(KUBERNETES, "Kubernetes options, and additions to the pods."),
         "python": Field(PYTHON, "Modules, packages and virtual environments, for runs without containers."),
     }
+    if kind is Kind.NOTEBOOK:
+        fields["idle_timeout"] = Field(
+            Quantity(quantities.seconds, 'a time (seconds, or "2h")'),
+            "End kernels, and then the notebook, after this time without activity.",
+        )
     fields = {**backends, **fields}
     if kind in DISTRIBUTED_KINDS:
         fields["replicas"] = Field(REPLICAS, "The workers and parameter servers of a distributed run.")

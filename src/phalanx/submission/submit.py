@@ -84,6 +84,8 @@ def prepare(home: Home, submission: Submission, notify: Notify, store: Store | N
         checks.check_backend(home.path, submission, submitted, notify)
     job = render(home, submission, submitted, target)
     environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", notify)
+    if not submission.is_unchecked:
+        checks.check_notebook(submission, environment.variables.get("PATH", os.defpath))
     return PreparedRun(asked, run_of(asked, made, _commit(asked.code)), made, job, environment, jobs)
 
 

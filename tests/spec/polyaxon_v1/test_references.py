@@ -90,3 +90,10 @@ def test_a_preset_alone_has_nothing_to_run() -> None:
     spec = _load("isPreset: true\nrunPatch: {container: {resources: {limits: {cpu: 2}}}}\n")
     assert (spec.kind, spec.command) == (Kind.EXPERIMENT, None)
     assert any("lay this file over a component" in note.message for note in spec.notes)
+
+
+def test_a_layer_in_our_own_form_is_laid_over_the_converted_file() -> None:
+    own = b"environment: {max_restarts: 3, resources: {cpu: {limits: 2}}}\n"
+    spec = load([("a.yml", COMPONENT.encode()), ("b.yml", own)])
+    assert spec.environment.settings.max_restarts == 3
+    assert spec.command == "echo hi"

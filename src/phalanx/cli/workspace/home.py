@@ -31,12 +31,14 @@ from phalanx.scheduler.runner import TURN_S, SchedulerRunner, schedule_once, sta
 from phalanx.store.model_index import ModelIndex
 
 if TYPE_CHECKING:
+    from phalanx.artifacts.code_record import CodeRecord
     from phalanx.artifacts.downloads import DownloadResult
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
     from phalanx.client.groups import HomeGroup
     from phalanx.home.home import Home
+    from phalanx.home.projects import ProjectDetails, ProjectSummary
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
     from phalanx.logs.replica_logs import LogSource
@@ -154,6 +156,24 @@ class HomeWorkspace:
             self._queue = now, report
         return self._queue[1].why(run)
 
+    @property
+    def projects(self) -> HomeProjects:
+        return HomeProjects(self.home, self.rows)
+
+    def code(self, run: Run) -> CodeRecord:
+        """The git commit, the uncommitted changes and the snapshot of a run's code."""
+        from phalanx.artifacts.code_record import read_code
+
+        return read_code(self.home.run(run.id))
+
+    def get_code(self, run: Run, target: Path) -> None:
+        """Write the files of its snapshot to a new folder. Raises CallError."""
+        from phalanx.artifacts.code_record import code_tree, copy_code
+
+        tree = code_tree(self.home.run(run.id))
+        if tree is not None:
+            copy_code(tree, target)
+
     def lies_in(self, run: Run) -> Mapping[str, str]:
         """The location of a run: its folder and the packages installed for it."""
         folder = self.home.run(run.id).path
@@ -173,6 +193,34 @@ def attending(home: Home, store: Store) -> Iterator[SchedulerRunner]:
         yield runner
     finally:
         runner.release()
+
+
+class HomeProjects:
+    """All methods raise CallError."""
+
+    def __init__(self, home: Home, store: Store) -> None:
+        from phalanx.home.projects import Projects
+
+        self._projects = Projects(home, store)
+
+    def list(self) -> list[ProjectSummary]:
+        return self._projects.list()
+
+    def show(self, name: str) -> ProjectDetails:
+        return self._projects.show(name)
+
+    def create(self, name: str, description: str) -> ProjectSummary:
+        from phalanx.home.stars import OWNER
+
+        return self._projects.create(name, description, OWNER)
+
+    def describe(self, name: str, description: str) -> ProjectSummary:
+        from phalanx.home.stars import OWNER
+
+        return self._projects.describe(name, description, OWNER)
+
+    def remove(self, name: str) -> None:
+        self._projects.remove(name)
 
 
 class HomeFiles:

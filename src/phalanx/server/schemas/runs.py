@@ -89,10 +89,6 @@ class GroupPage(Page):
     groups: list[GroupName]
 
 
-class ProjectPage(Page):
-    projects: list[NamedCount]
-
-
 class SummaryRow(ResponseModel):
     """A metric of all replicas. A field that an older Phalanx did not store is null."""
 

@@ -32,6 +32,7 @@ FILE = frozenset(
         *SHORTCUTS,
     )
 )
+_MODERN = frozenset(("hptuning", "framework", "backend", "logging", "models", "after"))
 ROLES = {  # of distributed kinds
     "tfjob": ("chief", "worker", "ps", "evaluator"),
     "pytorchjob": ("master", "worker"),
@@ -100,6 +101,19 @@ def sign_of_format(layer: Node) -> Node | None:
     parts = [_container_of(run), *map(layer.get, (*REFERENCES, "runPatch", "isPreset", "patchStrategy"))]
     own = layer.get("container")
     return next((part for part in (*parts, own) if part is not None), None)
+
+
+def is_modern(layer: Node) -> bool:
+    """Whether a layer over a file of Polyaxon 1.x is in our own form: it has what only that has."""
+    if sign_of_format(layer) is not None:
+        return False
+    environment, run = layer.get("environment"), layer.get("run")
+    parts = (
+        set(layer.entries or ()) & _MODERN,
+        set(environment.entries or ()) - ENVIRONMENT if environment is not None else (),
+        set(run.entries or ()) & {"cmd", "script"} if run is not None else (),
+    )
+    return any(parts)
 
 
 def _container_of(run: Node | None) -> Node | None:
