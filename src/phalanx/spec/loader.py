@@ -81,8 +81,8 @@ def _layers(
             faults.append(fault)
     if faults:
         raise SpecErrors([error for fault in faults for error in fault.errors])
-    layers, given = _later_format(layers, params, findings, references)
-    root = modernise(layers, findings)
+    forms, given = _later_format(layers, params, findings, references)
+    root = modernise(forms, findings)
     params = {name: value for name, value in params.items() if name not in given}
     if params:
         mark = root.mark

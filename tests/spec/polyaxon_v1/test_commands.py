@@ -14,7 +14,7 @@ from phalanx.spec.commands import fold, quote
 from tests.examples import examples
 
 SHOW = ["python3", "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"]
-TEXTS = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0{"), max_size=20)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0{"), max_size=20)
 
 
 def _command(args: list[str], params: dict[str, str] | None = None) -> str:
