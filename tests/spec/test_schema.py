@@ -13,7 +13,8 @@ from phalanx.errors import Location, SpecErrors
 from phalanx.spec import Amount, Kind, Resources, load
 from phalanx.spec.cluster_fields import KUBERNETES, PYTHON, SLURM
 from phalanx.spec.model import Environment, OutputsRefs, ReplicaSettings
-from phalanx.spec.schema import BUILD_FIELDS, OP, REPLICA_FIELDS, REPLICAS, json_schema, sections
+from phalanx.spec.pipelines.fields import OP
+from phalanx.spec.schema import BUILD_FIELDS, REPLICA_FIELDS, REPLICAS, json_schema, sections
 from phalanx.spec.section_fields import HPTUNING
 from phalanx.spec.yaml_writer import modern_document
 from tests.spec.helpers import EXPERIMENT, FILE, GROUP, error_of, errors_of, load_text, messages_of, where

@@ -12,7 +12,7 @@ from phalanx.spec.dialects import modernise
 from phalanx.spec.matrix import SEED, first_values
 from phalanx.spec.model import EMPTY, Build, CollectOptions, Kind, Search, Spec, Variable, freeze, thaw
 from phalanx.spec.params import Params, declared_value, parse_value, type_fault
-from phalanx.spec.pipelines import read_pipeline
+from phalanx.spec.pipelines.reader import read_pipeline
 from phalanx.spec.schema import (
     BUILD_FIELDS,
     RUN_BACKENDS,
