@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -83,7 +83,7 @@ def runs(served: Served) -> Shown:
     assert status == 201
     job = {"kind": "job", "environment": {"resources": {"cpu": {"requests": 0.01}}}}
     templates = [{**job, "name": name, "run": {"cmd": cmd}} for name, cmd in (("good", "true"), ("bad", "exit 3"))]
-    ops = [{"name": name, "template": {"name": name}} for name in ("good", "bad")]
+    ops: list[dict[str, Any]] = [{"name": name, "template": {"name": name}} for name in ("good", "bad")]
     ops.append({"name": "after", "template": {"name": "good"}, "dependencies": ["good", "bad"]})
     (served.folder / "p.yml").write_text(
         json.dumps({"version": 1, "kind": "pipeline", "name": "p", "ops": ops, "templates": templates})
