@@ -1,9 +1,10 @@
 """The server under load, beside a floor: a bare uvicorn application that answers the same bytes.
 
-python benchmarks/server_load.py [--against SRC] [--rounds N] [--json FILE] [reading] [streams] [idle]
+python benchmarks/server_load.py [--against SRC] [--rounds N] [--json FILE] [reading] [kinds] [streams] [idle]
 
 reading   200 clients read lists, charts and logs while 64 ranks log: at twice the rate of a live page, and as fast as
           they can
+kinds     CPU milliseconds of the server for one request of each kind, while 64 ranks log
 streams   1,000 live streams: until all are open, and from a change to the last one's event
 idle      memory of a server that does nothing, with 100,000 runs
 
@@ -31,11 +32,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import httpx
 import uvloop
 
 from measuring import report
 from phalanx.home.home import Home
-from phalanx.store import StatusChange, Store
+from phalanx.store import DONE, StatusChange, Store
 from phalanx.store.series.run_series import RunSeries
 from ps_cost import add
 
@@ -47,6 +49,9 @@ PAUSE_S = 1.0  # of a client between an answer and its next question, on average
 RUSH_S = 8.0
 RUSHING = 32  # clients that do not pause
 KNOWN_RUNS = 5_000
+KIND_S = 4.0
+KIND_CLIENTS = 16
+KIND_PAUSE_S = 0.04
 STREAMS = 1_000
 IDLE_RUNS = 100_000
 MOST_P99_MS = 250.0
@@ -240,7 +245,7 @@ run:
 
 
 @contextmanager
-def ranks(home: Path, source: Path, folder: Path) -> Iterator[str]:
+def ranks(server: Serving, home: Path, source: Path, folder: Path) -> Iterator[str]:
     """A run of many ranks that log ten times a second."""
     folder.mkdir()
     stop = folder / "stop"
@@ -257,12 +262,7 @@ def ranks(home: Path, source: Path, folder: Path) -> Iterator[str]:
         yield run_id
     finally:
         stop.touch()
-
-        def is_done() -> bool:
-            with Store.open(home) as store:
-                return store.find(run_id).is_done
-
-        wait_for(is_done, "the run did not end")
+        wait_for(lambda: fetched(server, f"/api/v1/runs/{run_id}").json()["status"] in DONE, "the run did not end")
 
 
 def wait_for(condition: Any, fault: str, longest_s: float = 180.0) -> None:
@@ -270,6 +270,13 @@ def wait_for(condition: Any, fault: str, longest_s: float = 180.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, fault
         time.sleep(0.25)
+
+
+def fill_with(source: Path, home: Path, count: int) -> None:
+    """As `fill`, by another version: a home keeps the tables of the version that made it."""
+    program = f"from pathlib import Path; from server_load import fill; fill(Path({str(home)!r}), {count})"
+    paths = os.pathsep.join([str(source), str(Path(__file__).parent)])
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}, check=True)
 
 
 def fill(home: Path, count: int) -> None:
@@ -287,8 +294,8 @@ def read_under_load(source: Path) -> tuple[dict[str, float], dict[str, str]]:
     """The figures of one version; and what it answered, for the floor."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         home = Path(name) / "home"
-        fill(home, KNOWN_RUNS)
-        with serving(home, source, "--rate", "0") as server, ranks(home, source, Path(name) / "code") as run:
+        fill_with(source, home, KNOWN_RUNS)
+        with serving(home, source, "--rate", "0") as server, ranks(server, home, source, Path(name) / "code") as run:
             asked = questions(run)
             before = cpu_s(server.pid)
             time.sleep(4)
@@ -333,12 +340,14 @@ def run_loop(work: Any) -> Any:
         return runner.run(work)
 
 
-def bodies(server: Serving, asked: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    import httpx
+def bodies(server: Serving, questions: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    for _, path in questions:
+        yield path, fetched(server, path).text
 
+
+def fetched(server: Serving, path: str) -> httpx.Response:
     headers = {"Authorization": f"Bearer {server.token}"}
-    for _, path in asked:
-        yield path, httpx.get(server.url + path, headers=headers, trust_env=False, timeout=60).text
+    return httpx.get(server.url + path, headers=headers, trust_env=False, timeout=60)
 
 
 def points_lost(run_folder: Path) -> int:
@@ -389,6 +398,50 @@ def reading(versions: dict[str, Path], rounds: int) -> dict[str, Any]:
         ratio = now["throughput"] / medians["before"]["throughput"]
         report("most requests/s, against before", f"{ratio:.1f}x", f"{LEAST_RATIO:g}x", met=ratio >= LEAST_RATIO)
     report("points lost", f"{now['points_lost']:.0f}", "0", met=not now["points_lost"])
+    return medians
+
+
+# kinds --------------------------------------------------------------------------------------------------------------
+
+
+def more_questions(run: str) -> list[tuple[str, str]]:
+    """Besides those of `questions`."""
+    several = [f"r{number:09d}" for number in range(8)]
+    return [
+        ("compare", "/api/v1/compare?" + "&".join(f"run={one}" for one in [run, *several])),
+        ("charts of 9 runs", "/api/v1/charts?name=loss&" + "&".join(f"run={one}" for one in [run, *several])),
+        ("replicas", f"/api/v1/runs/{run}/topology"),
+    ]
+
+
+def cost_of_kinds(source: Path) -> dict[str, float]:
+    """CPU milliseconds of one request: asked again by clients that keep responses, and by ones that keep none."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        home = Path(name) / "home"
+        fill_with(source, home, KNOWN_RUNS)
+        with serving(home, source, "--rate", "0") as server, ranks(server, home, source, Path(name) / "code") as run:
+            before = cpu_s(server.pid)
+            time.sleep(KIND_S)
+            background = (cpu_s(server.pid) - before) / KIND_S
+            found = {"64 ranks (ms per s)": background * 1e3}
+            for kind, path in [*questions(run), *more_questions(run)]:
+                answers, cpu = measured(server, [(kind, path)], KIND_CLIENTS, KIND_S, KIND_PAUSE_S)
+                found[f"{kind}: {path.replace(run, '…')[7:57]}"] = (cpu - background * KIND_S) / len(answers) * 1e3
+    return found
+
+
+def kinds(versions: dict[str, Path], rounds: int) -> dict[str, Any]:
+    seen: dict[str, list[dict[str, float]]] = {name: [] for name in versions}
+    for _ in range(rounds):
+        for name, source in versions.items():
+            seen[name].append(cost_of_kinds(source))
+    medians = {
+        name: {kind: statistics.median(one[kind] for one in several) for kind in several[0]}
+        for name, several in seen.items()
+    }
+    print(f"  {'':<60}" + "".join(f"{name:>9}" for name in medians))
+    for kind in medians["now"]:
+        print(f"  {kind:<60}" + "".join(f"{row[kind]:>9.2f}" for row in medians.values()))
     return medians
 
 
@@ -466,13 +519,18 @@ def idle() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help="reading, streams, idle; default: all")
+    parser.add_argument("parts", nargs="*", help="reading, kinds, streams, idle; default: all")
     parser.add_argument("--against", type=Path, help="the folder `src` of another version")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     given = parser.parse_args()
     versions = {**({"before": given.against.absolute()} if given.against else {}), "now": OURS}
-    parts = {"reading": lambda: reading(versions, given.rounds), "streams": streams, "idle": idle}
+    parts = {
+        "reading": lambda: reading(versions, given.rounds),
+        "kinds": lambda: kinds(versions, given.rounds),
+        "streams": streams,
+        "idle": idle,
+    }
     found = {}
     for part in given.parts or list(parts):
         print(f"{part}:")
