@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from phalanx.agent.processes import boot_id
-from phalanx.backends.contract import EngineUnavailable, JobRejected, SubmissionStart, TooManyTasks
+from phalanx.backends.contract import EngineUnavailable, JobDependency, JobRejected, SubmissionStart, TooManyTasks
 from phalanx.backends.slurm import engine as slurm_engine
 from phalanx.backends.slurm.arrays import array_script
 from phalanx.backends.slurm.engine import SlurmEngine
@@ -165,6 +165,55 @@ def test_an_array_is_a_table_of_runs_and_one_script(
         "slurm:7_1": ("b", 2),
         "slurm:7_2": ("c", 2),
     }
+
+
+@pytest.mark.parametrize(
+    ("after", "option"),
+    [
+        ([JobDependency("slurm:5", must_succeed=True)], "afterok:5"),
+        ([JobDependency("slurm:5", must_succeed=False)], "afterany:5"),
+        (
+            [*(JobDependency(f"slurm:{job}", must_succeed=job != 6) for job in (5, 6, 7))],
+            "afterok:5:7,afterany:6",
+        ),
+        ([], ""),
+    ],
+)
+def test_a_job_waits_for_others_and_is_told_when_these_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: list[JobDependency], option: str
+) -> None:
+    said = f"echo $* >>{tmp_path}/asked"
+    slurm(tmp_path, monkeypatch, sbatch=f"{said}; echo 8", scontrol=said)
+    engine = SlurmEngine()
+    handle = engine.submit_after(tmp_path, "r1", 2, 1, working=tmp_path, environment=dict(os.environ), after=after)
+    assert handle == "slurm:8"
+    engine.change_dependencies(handle, after)
+    submitted, changed = (tmp_path / "asked").read_text().splitlines()
+    assert changed == f"update JobId=8 Dependency={option}"
+    waits = f" --dependency={option} --kill-on-invalid-dep=no " if after else " "
+    assert f"/job/slurm-%j.out{waits}{tmp_path}/run.sh {tmp_path} 2 1" in submitted
+
+
+def test_a_job_that_slurm_has_forgotten_or_started_is_no_reason_to_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after = [JobDependency("slurm:5", must_succeed=True)]
+    complaint = "Batch job submission failed: Job dependency problem"
+    over = "echo 'Job is no longer pending execution for job 8' >&2; exit 1"
+    slurm(tmp_path, monkeypatch, sbatch=f"echo 'sbatch: error: {complaint}' >&2; exit 1", scontrol=over)
+    engine = SlurmEngine()
+    with pytest.raises(EngineUnavailable, match="dependency problem"):
+        engine.submit_after(tmp_path, "r1", 2, 1, working=tmp_path, environment=dict(os.environ), after=after)
+    engine.change_dependencies("slurm:8", after)
+    slurm(tmp_path, monkeypatch, scontrol=f"echo '{complaint}' >&2; exit 1")
+    with pytest.raises(EngineUnavailable, match="dependency problem"):
+        engine.change_dependencies("slurm:8", after)
+
+
+@pytest.mark.parametrize(("directives", "takes"), [("--nodes=1", True), ("--nodes=1\n#SBATCH hetjob", False)])
+def test_heterogeneous_jobs_do_not_wait_in_slurm(tmp_path: Path, directives: str, takes: bool) -> None:
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n#SBATCH {directives}\n")
+    assert SlurmEngine().takes_dependencies(tmp_path) is takes
 
 
 def test_the_script_of_an_array_starts_the_run_of_its_task(tmp_path: Path) -> None:

@@ -77,5 +77,10 @@ def read_dependencies(folder: RunFolder) -> list[Dependency]:
         return []
 
 
+def has_started(folder: RunFolder) -> bool:
+    """Whether a run has ever started, so that it does not wait again."""
+    return any(change.status in ("starting", "running") for change in folder.history())
+
+
 def _decode(item: dict[str, Any]) -> Dependency:
     return Dependency(str(item["run_id"]), RequiredEnd(item["condition"]), item.get("name"))

@@ -48,8 +48,8 @@ def add_to_store(store: Store, folder: RunFolder, run: Run) -> None:
 
 def open_dependencies(store: Store, folder: RunFolder, run: Run) -> None:
     """Let a run that has not started yet wait for the runs that its folder names."""
-    waits_for = () if run.is_done or run.attempt else dependencies.read_dependencies(folder)
-    if waits_for:
+    waits_for = () if run.is_done else dependencies.read_dependencies(folder)
+    if waits_for and not (run.attempt and dependencies.has_started(folder)):
         store.open_dependencies(run.id, [(other.run_id, other.condition) for other in waits_for])
         store.put_fact(run.id, "waiting", {"why": dependencies.waiting_words(waits_for)})
 
@@ -61,9 +61,10 @@ def index(home: Home, store: Store, run: Run) -> None:
     _add_replicas(store, home.run(run.id), run)
     _gather(home, store, run)
     index_outputs(store, run.id, read_manifest(home.run(run.id).path))
-    search = read_json(home.run(run.id).path / run_paths.SEARCH)
-    if search is not None:
-        store.put_fact(run.id, "search", search)
+    for name, file in {"search": run_paths.SEARCH, run.kind: run_paths.PROGRESS}.items():
+        fact = read_json(home.run(run.id).path / file)
+        if fact is not None:
+            store.put_fact(run.id, name, fact)
 
 
 def _with_requests(folder: RunFolder, run: Run) -> Run:

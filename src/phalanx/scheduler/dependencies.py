@@ -8,25 +8,27 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from phalanx.home.dependencies import Dependency, RequiredEnd, read_dependencies, waiting_words
+from phalanx.home.dependencies import Dependency, RequiredEnd, has_started, read_dependencies, waiting_words
 from phalanx.scheduler.ledger import Ledger
-from phalanx.scheduler.unfinished import GROUP
 from phalanx.store import Run
 from phalanx.store.dependencies import OpenDependency
+from phalanx.store.kinds import WHOLES
 from phalanx.store.statuses import Status
 
 Guard = Callable[[Callable[[Run], Any], Run, Any], Any]
 
 
-def settle_all(ledger: Ledger, guarded: Guard, up_to_date: Callable[[Run], Run | None]) -> None:
+def settle_all(
+    ledger: Ledger, guarded: Guard, up_to_date: Callable[[Run], Run | None], is_queued: Callable[[Run], bool]
+) -> None:
     """Settle all dependencies on runs that have ended. `guarded` calls a function so that an error of one run does not
-    block the others; `up_to_date` reads the history of a run."""
+    block the others; `up_to_date` reads the history of a run; `is_queued`: it waits in the queue of its engine."""
     for run_id, dependencies in groupby(ledger.store.decided_dependencies(), attrgetter("run_id")):
         run = ledger.store.find(run_id)
-        found = run if run.kind == GROUP else guarded(up_to_date, run, run)
-        if found is None or found.is_done or found.attempt:
+        found = run if run.kind in WHOLES else guarded(up_to_date, run, run)
+        if found is None or found.is_done or (found.attempt and has_started(ledger.home.run(run_id))):
             ledger.store.close_dependencies(run_id)  # it has ended, or had started before
-        else:
+        elif not is_queued(found):
             guarded(partial(_settle, ledger, list(dependencies)), found, None)
 
 
@@ -36,10 +38,7 @@ def _settle(ledger: Ledger, dependencies: list[OpenDependency], run: Run) -> Non
     for open_one in dependencies:
         condition = RequiredEnd(open_one.condition)
         if condition.holds(open_one.status) is False:
-            other = known.get(open_one.upstream) or Dependency(open_one.upstream, condition)
-            ledger.finish(run, Status.UPSTREAM_FAILED, _why_not(ledger, other, open_one.status))
-            ledger.store.close_dependencies(run.id)
-            ledger.store.put_fact(run.id, "waiting", None)
+            end(ledger, run, open_one)
             return
     with ledger.store.transaction():
         for open_one in dependencies:
@@ -47,6 +46,15 @@ def _settle(ledger: Ledger, dependencies: list[OpenDependency], run: Run) -> Non
         left = {open_one.upstream for open_one in ledger.store.open_dependencies_of(run.id)}
         words = waiting_words(other for other in known.values() if other.run_id in left)
         ledger.store.put_fact(run.id, "waiting", {"why": words} if left else None)
+
+
+def end(ledger: Ledger, run: Run, failed: OpenDependency) -> None:
+    """End a run that waits for something that will not happen."""
+    known = {other.run_id: other for other in read_dependencies(ledger.home.run(run.id))}
+    other = known.get(failed.upstream) or Dependency(failed.upstream, RequiredEnd(failed.condition))
+    ledger.finish(run, Status.UPSTREAM_FAILED, _why_not(ledger, other, failed.status))
+    ledger.store.close_dependencies(run.id)
+    ledger.store.put_fact(run.id, "waiting", None)
 
 
 def _why_not(ledger: Ledger, other: Dependency, status: str | None) -> str:

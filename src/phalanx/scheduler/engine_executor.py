@@ -196,7 +196,7 @@ class EngineExecutor:
     def _record(self, attempt_folder: AttemptFolder, handle: str | None) -> None:
         """Raises OSError."""
         if handle is not None:
-            replace(SubmissionRecord.now(), handle=handle).write(attempt_folder)
+            replace(SubmissionRecord.now(), handle=handle, after=None).write(attempt_folder)
             self.handles[attempt_folder.run_id, attempt_folder.attempt] = handle
             self.hurry()
 

@@ -4,13 +4,13 @@ not respond for a minute."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
 from typing import TypeVar
 
-from phalanx.backends.contract import ENDED, Engine, EngineUnavailable, Observation
+from phalanx.backends.contract import ENDED, Engine, EngineUnavailable, JobDependency, Observation
 
 ANSWER_S = 0.3  # how long a pass waits for an answer; a later pass reads a later answer
 CANCEL_S = 10.0  # after so long, a job that goes on is cancelled again
@@ -111,6 +111,10 @@ class EngineView:
     def limit_array(self, array: str, at_once: int) -> bool:
         """Limit how many tasks of an array run. False if the engine has not accepted it within ANSWER_S."""
         return self._is_accepted(lambda: self.engine.limit_array(array, at_once))
+
+    def change_dependencies(self, handle: str, after: Sequence[JobDependency]) -> bool:
+        """Let a waiting job wait for these. False if the engine has not accepted it within ANSWER_S."""
+        return self._is_accepted(lambda: self.engine.change_dependencies(handle, after))
 
     def _is_accepted(self, change: Callable[[], None]) -> bool:
         try:

@@ -11,14 +11,15 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from pathlib import Path
 from subprocess import SubprocessError
 from typing import TypeVar
 
 from phalanx import run_paths
 from phalanx.agent.fork_server import ForkServerLost
-from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, Observation
+from phalanx.agent.interactive.hold import write_hold
+from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, JobDependency, Observation
 from phalanx.backends.local import runner
 from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
 from phalanx.ends import Cause
@@ -27,17 +28,19 @@ from phalanx.home import array_folder, attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
-from phalanx.scheduler import active_runs, dependencies, retry
+from phalanx.scheduler import active_runs, dependencies, holds, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.group_pass import GroupPass
 from phalanx.scheduler.ledger import Clock, Ledger, RunUnreadable
 from phalanx.scheduler.local_executor import LocalStart
+from phalanx.scheduler.queued_dependencies import QueuedDependencies
 from phalanx.scheduler.retry import Action
 from phalanx.scheduler.submissions import StartRequest
-from phalanx.scheduler.unfinished import GROUP, IS_RUN, QUEUED, STARTED, UNFINISHED
+from phalanx.scheduler.unfinished import BLOCKED, QUEUED, STARTED
 from phalanx.store import Run, Store
+from phalanx.store.kinds import IS_RUN, WHOLES
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
@@ -57,6 +60,7 @@ class Scheduler(Ledger):
         self.has_acted = False  # whether the last pass started or ended remote runs
         self.trouble = ""  # the last error, for the log
         self.executors = Executors(home)
+        self.queued_dependencies = QueuedDependencies(self, self.executors)
         self.groups = GroupPass(self)
         home.reserve_disk()
         home.tidy()
@@ -83,11 +87,12 @@ class Scheduler(Ledger):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
-        dependencies.settle_all(self, self._guarded, self._up_to_date)
+        dependencies.settle_all(self, self._guarded, self._up_to_date, self.queued_dependencies.is_queued)
+        self.queued_dependencies.follow_all(self._guarded)
         groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs
         queues = (self.is_local, self.is_elsewhere)
         waiting, elsewhere = (self.store.count(f"{QUEUED}, {IS_RUN}, {where}") for where in queues)
-        blocked = self.store.count(f"{UNFINISHED}, {IS_RUN}, blocked:true")
+        blocked = self.store.count(BLOCKED)
         unfinished = len(self.started) + waiting + elsewhere + groups + blocked
         for run in _head(self.store, self.is_local, waiting, PAGE):
             taken = self._guarded(lambda run: self._place(run, used), run, None)  # noqa: B023 - called at once
@@ -96,7 +101,7 @@ class Scheduler(Ledger):
             used += taken
         started = len(self.started)
         queued = _head(self.store, self.is_elsewhere, elsewhere, PAGE_ELSEWHERE) if elsewhere else ()
-        for run in filterfalse(self.groups.is_packed, queued):
+        for run in chain(filterfalse(self.groups.is_packed, queued), self.queued_dependencies.submittable()):
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
         self.has_acted |= self.executors.finish_pass(self.groups.limits, self.started)
@@ -126,7 +131,7 @@ class Scheduler(Ledger):
         try:
             return self.catch_up(run)
         except RunUnreadable as fault:
-            self._sweep(run)
+            self.executors.sweep(run)
             self.finish(run, Status.FAILED, str(fault))
             return None
 
@@ -140,8 +145,8 @@ class Scheduler(Ledger):
             if not self.home.run(run_id).path.exists():
                 self.home.forget_stop(run_id)
             return
-        if run.kind == GROUP and not run.is_done:
-            return  # it stops its trials first
+        if run.kind in WHOLES and not run.is_done:
+            return  # it stops its runs first
         if self.groups.is_packed(run):
             self.home.forget_stop(run_id)  # its job reads the request
             return
@@ -199,11 +204,11 @@ class Scheduler(Ledger):
         attempt_folder, executor = self.attempt_folder(run), self.executors.of(run)
         try:
             working = _working_folder(self.home, run, is_here=executor.is_here)
+            write_hold(str(attempt_folder.run_folder), run.attempt, self.watched[run.id].hold_s)
             if isinstance(executor, EngineExecutor):
-                given = self.home.environment(run.id)
-                given |= executor.token_for(self.home.path, run)
-                is_in_array = run.group is None or self.groups.makes_arrays(run.group)
-                executor.order(StartRequest(attempt_folder, working, given, run.group, not is_in_array))
+                after = self.queued_dependencies.jobs_before(run)
+                if after is not None:  # otherwise a run that it waits for is between two attempts
+                    executor.order(_start_request(self, executor, run, working, after))
             else:
                 self._start_here(run, attempt_folder, working)
         except ForkServerLost as fault:
@@ -246,7 +251,8 @@ class Scheduler(Ledger):
         is_resolved = executor.is_resolved(attempt_folder, is_stopping=stop is not None)
         if isinstance(executor, EngineExecutor):
             self.record_job(run, executor.handle(attempt_folder), executor.observation(attempt_folder))
-            self.record_waiting(run, executor.waits_for(attempt_folder))
+            words = "; ".join(filter(None, [self.queued_dependencies.words(run), executor.waits_for(attempt_folder)]))
+            self.record_waiting(run, words)
         if not is_resolved:
             return False
         if stop is None and executor.is_restarted(attempt_folder):
@@ -263,18 +269,21 @@ class Scheduler(Ledger):
         if now.is_running:
             number = watched.how_to_end(attempt_folder, now, self.clock(), stop)
             self._end(run, attempt_folder, seen, number, all_of_it=stop is not None)
+        holds.note_hold(self, run, attempt_folder)
         return now.is_settled and self._conclude(run, seen, now, stop)
 
     def _conclude(self, run: Run, seen: Mapping[str, ReplicaState], now: AttemptOutcome, stop: str | None) -> bool:
         """Handle an attempt that has ended. Unless it finished, wait until its engine cannot restart it any more."""
         attempt_folder = self.attempt_folder(run)
         if any(observed.end is not None and observed.end.cause == Cause.LOST for observed in seen.values()):
-            self._sweep(run)  # an agent that ended normally left no processes
+            self.executors.sweep(run)  # an agent that ended normally left no processes
         verdict = Observation(ENDED) if now.is_finished else self.executors.of(run).verdict(attempt_folder)
         if verdict is None:
             self._end(run, attempt_folder, seen, signal.SIGTERM if stop is not None else None, all_of_it=True)
             return False
         watched = self.watched[run.id]
+        if holds.is_held(watched, now.failed):
+            stop = None  # it ended the hold; the run had failed
         if now.failed is not None and not now.is_finished and stop is None:
             if now.failed.end.cause == Cause.STOPPED or verdict.cause == Cause.MEMORY:
                 seen = active_runs.apply_verdict(seen, verdict)
@@ -360,10 +369,13 @@ class Scheduler(Ledger):
             self.has_acted = True
             self.executors.of(run).signal(attempt_folder, seen, number, all_of_it=all_of_it)
 
-    def _sweep(self, run: Run) -> None:
-        """Kill the processes that a run's agents left. Those of a run that is only tracked belong to its user."""
-        if run.backend != OUTSIDE:
-            self.executors.of(run).sweep(run)
+
+def _start_request(
+    scheduler: Scheduler, executor: EngineExecutor, run: Run, working: Path, after: tuple[JobDependency, ...]
+) -> StartRequest:
+    given = scheduler.home.environment(run.id) | executor.token_for(scheduler.home.path, run)
+    is_in_array = not after and (run.group is None or scheduler.groups.makes_arrays(run.group))
+    return StartRequest(scheduler.attempt_folder(run), working, given, run.group, not is_in_array, after)
 
 
 def _working_folder(home: Home, run: Run, *, is_here: bool) -> Path:

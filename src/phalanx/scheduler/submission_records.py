@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from phalanx import atomic_files, run_paths
 from phalanx.agent.claims import owner_of
 from phalanx.agent.processes import boot_id
-from phalanx.backends.contract import SubmissionStart
+from phalanx.backends.contract import JobDependency, SubmissionStart
 from phalanx.home.attempts import AttemptFolder
 from phalanx.scheduler.engine_view import EngineView
 
@@ -29,10 +29,11 @@ class SubmissionRecord:
 
     start: SubmissionStart
     handle: str | None = None
+    after: tuple[JobDependency, ...] | None = None  # the jobs that it waits for in the engine; None: unknown
 
     @classmethod
-    def now(cls, array: str = "") -> SubmissionRecord:
-        return cls(SubmissionStart(time.time(), boot_id(), array))
+    def now(cls, array: str = "", after: tuple[JobDependency, ...] = ()) -> SubmissionRecord:
+        return cls(SubmissionStart(time.time(), boot_id(), array), after=after)
 
     @classmethod
     def read(cls, attempt_folder: AttemptFolder) -> SubmissionRecord | None:
@@ -43,13 +44,14 @@ class SubmissionRecord:
             return None
         handle = found.get("handle")
         at, boot, array = float(found.get("at") or _written_at(path)), found.get("boot"), found.get("array")
-        return cls(SubmissionStart(at, str(boot or ""), str(array or "")), str(handle) if handle else None)
+        start = SubmissionStart(at, str(boot or ""), str(array or ""))
+        return cls(start, str(handle) if handle else None, _after(found.get("after")))
 
     def write(self, attempt_folder: AttemptFolder) -> None:
         """Raises OSError. Not synced: if a power failure loses it, the job is found in the engine."""
         path = _file(attempt_folder)
         atomic_files.make_private(path.parent, attempt_folder.run_folder)
-        data = {"handle": self.handle, **self.start._asdict()}
+        data = {"handle": self.handle, **self.start._asdict(), "after": self.after}
         atomic_files.write_atomic(path, json.dumps(data).encode(), sync=False)
 
 
@@ -143,6 +145,13 @@ class JobFinder:
         if self.view.asked_at <= moment:
             self.view.ask()
         return self.view.asked_at > moment
+
+
+def _after(found: Any) -> tuple[JobDependency, ...] | None:
+    try:
+        return tuple(JobDependency(str(handle), bool(must_succeed)) for handle, must_succeed in found)
+    except (TypeError, ValueError):
+        return None
 
 
 def _file(attempt_folder: AttemptFolder) -> Path:

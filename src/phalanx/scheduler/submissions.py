@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from phalanx.backends.contract import EngineUnavailable, JobRejected, TooManyTasks
+from phalanx.backends.contract import EngineUnavailable, JobDependency, JobRejected, TooManyTasks
 from phalanx.ends import Cause, read_end
 from phalanx.home import attempts
 from phalanx.home.array_folder import ArrayTask
@@ -36,6 +36,7 @@ class StartRequest(NamedTuple):
     environment: Mapping[str, str]
     group: str | None = None  # whose trials are tasks of arrays
     is_single: bool = False  # never a task of an array
+    after: tuple[JobDependency, ...] = ()  # the jobs that it waits for in the engine
 
 
 class Order(NamedTuple):
@@ -159,17 +160,10 @@ class Submissions:
         """Called in a thread. Its record is written before and after, so that the job is found if this process is
         killed at any moment. Raises OSError."""
         attempt_folder = request.attempt_folder
-        record = SubmissionRecord.now()
+        record = SubmissionRecord.now(after=request.after)
         record.write(attempt_folder)
         try:
-            handle = self.view.engine.submit(
-                attempt_folder.run_folder,
-                attempt_folder.run_id,
-                attempt_folder.attempt,
-                first_of(attempt_folder),
-                working=request.working,
-                environment=request.environment,
-            )
+            handle = self._submitted(request)
         except JobRejected as fault:
             submission_records.remove(attempt_folder)
             return fault
@@ -179,6 +173,16 @@ class Submissions:
         with suppress(OSError):  # a full disk: the job is found again by its run and attempt
             replace(record, handle=handle).write(attempt_folder)
         return handle
+
+    def _submitted(self, request: StartRequest) -> str:
+        """The handle of the job. Raises EngineUnavailable and JobRejected."""
+        one, engine = request.attempt_folder, self.view.engine
+        known = (one.run_folder, one.run_id, one.attempt, first_of(one))
+        if not request.after:
+            return engine.submit(*known, working=request.working, environment=request.environment)
+        return engine.submit_after(
+            *known, working=request.working, environment=request.environment, after=request.after
+        )
 
 
 def first_of(attempt_folder: AttemptFolder) -> int:

@@ -14,6 +14,8 @@ from phalanx.store.records import DONE
 _OPEN = """INSERT INTO dependencies (run_key, upstream, condition) SELECT key, ?, ? FROM runs WHERE id = ?
     ON CONFLICT (run_key, upstream, condition) DO NOTHING"""
 _CLOSE = "DELETE FROM dependencies WHERE run_key = (SELECT key FROM runs WHERE id = ?)"
+_IS_WAITING = "runs.status IN ('created', 'resuming', 'warning')"
+_IS_STARTED = "other.status IN ('scheduled', 'starting', 'running')"
 _IS_DONE = f"other.status IN ({', '.join(map(repr, DONE))})"
 
 
@@ -43,6 +45,22 @@ class DependencyQueries:
     def decided_dependencies(self) -> list[OpenDependency]:
         """Open dependencies on runs that have ended or do not exist."""
         return self._dependencies(f"WHERE other.id IS NULL OR {_IS_DONE}")
+
+    def dependencies_of_started(self) -> list[OpenDependency]:
+        """Open dependencies of runs that are not queued here: they wait in an engine, or have started."""
+        return self._dependencies(f"WHERE NOT {_IS_WAITING}")
+
+    def runs_after_started(self, backend: str) -> list[str]:
+        """The ids of the runs of a backend that wait only for runs of this backend that have been started."""
+        rows = self._database.rows(
+            f"""SELECT runs.id FROM dependencies JOIN runs ON runs.key = dependencies.run_key
+            LEFT JOIN runs AS other ON other.id = dependencies.upstream
+            WHERE runs.backend = ? AND {_IS_WAITING} GROUP BY runs.id, runs.key
+            HAVING COUNT(*) = SUM(CASE WHEN other.backend = ? AND {_IS_STARTED} THEN 1 ELSE 0 END)
+            ORDER BY runs.key""",  # noqa: S608 - constants
+            [backend, backend],
+        )
+        return [str(row[0]) for row in rows]
 
     def open_dependencies_of(self, run_id: str) -> list[OpenDependency]:
         return self._dependencies("WHERE runs.id = ?", [run_id])

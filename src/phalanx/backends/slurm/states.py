@@ -264,9 +264,14 @@ def is_too_many(complaint: str) -> bool:
     return _TOO_MANY.search(complaint) is not None
 
 
+def is_about_dependency(complaint: str) -> bool:
+    """Whether a job was rejected because of the jobs that it depends on."""
+    return "dependency problem" in complaint.lower()
+
+
 def is_only_over(complaint: str) -> bool:
-    """Whether an array was changed, except for tasks that have ended: `2_0: Job has already finished; 2_1-11: No
-    error`."""
+    """Whether a job was changed, or has started or ended. An array may be changed except for tasks that have ended:
+    `2_0: Job has already finished; 2_1-11: No error`."""
     return all(map(_OVER.search, complaint.split(";")))
 
 
