@@ -10,9 +10,11 @@ import json
 import os
 import shutil
 import socket
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from phalanx import backends, plan, run_paths
@@ -31,7 +33,7 @@ from phalanx.spec.model import Amount, Kind, thaw
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
-from phalanx.submission import checks, snapshots, virtualenvs
+from phalanx.submission import builds, checks, snapshots, virtualenvs
 from phalanx.submission.allocation import jobs_of_group, unshared_python
 from phalanx.submission.earlier_times import earlier_times
 from phalanx.submission.git import git
@@ -59,12 +61,17 @@ def prepare(home: Home, submission: Submission, notify: Notify, store: Store | N
     `store`: where a group finds how long earlier runs took. Raises SpecErrors, CallError."""
     if submission.origin is None:  # a program may have renamed its run since
         checks.check_fields(submission)
+    if store is not None:
+        submission = replace(submission, spec=builds.pinned(submission.spec, store.find))
     asked = submission
+    submission = builds.with_earlier_build(home, submission)
     if submission.spec.search is not None:  # every trial passes the same checks, except those of its values
         checks.check_search(submission.spec.search)
         submission = replace(submission, spec=first_suggestion(submission.spec))
     checks.check_runnable(home.path, submission)
-    made = make_plan(submission, new_id())
+    run_id = new_id()
+    built = builds.result_of(home, submission, run_id) if submission.spec.kind is Kind.BUILD else None
+    made = make_plan(submission, run_id, builds.variables(built) if built is not None else {})
     for note in (*submission.spec.notes, *made.notes):
         notify(Remark(RemarkKind.NOTE, note))
     if submission.is_local:
@@ -84,13 +91,13 @@ def prepare(home: Home, submission: Submission, notify: Notify, store: Store | N
         checks.check_backend(home.path, submission, submitted, notify)
     job = render(home, submission, submitted, target)
     environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", notify)
-    return PreparedRun(asked, run_of(asked, made, _commit(asked.code)), made, job, environment, jobs)
+    return PreparedRun(asked, run_of(asked, made, _commit(asked.code)), made, job, environment, jobs, built)
 
 
-def make_plan(submission: Submission, run_id: str) -> Plan:
+def make_plan(submission: Submission, run_id: str, variables: Mapping[str, str] = MappingProxyType({})) -> Plan:
     """Raises SpecErrors."""
-    variables = submission.trial.variables if submission.trial is not None else {}
-    made = plan.make(submission.spec, run_id, submission.project, variables)
+    own = submission.trial.variables if submission.trial is not None else {}
+    made = plan.make(submission.spec, run_id, submission.project, {**variables, **own})
     return made if submission.timeout_s is None else replace(made, timeout_s=submission.timeout_s)
 
 
@@ -143,6 +150,8 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
         if prepared.trial_jobs is not None:
             settings |= prepared.trial_jobs.settings
         return {**files, run_paths.GROUP: json.dumps(settings).encode()}
+    if prepared.built is not None:
+        files[run_paths.BUILD] = json.dumps(prepared.built._asdict()).encode()
     job = {name: text.encode() for name, text in prepared.job.files.items()} if prepared.job is not None else {}
     made = job.pop(run_paths.PLAN, None) or document_text(document(prepared.plan)).encode()
     return {**files, **job, run_paths.PLAN: made}
