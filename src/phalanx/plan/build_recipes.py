@@ -85,16 +85,16 @@ def key_of(recipe: bytes, files: Iterable[tuple[bytes, bytes]]) -> str:
 
 def shell_word(text: str) -> str:
     """A text as one word of a POSIX shell, on one line, that no reader of the file takes for something else: Apptainer
-    replaces `{{ NAME }}`, and begins a section at a line with `%`."""
-    is_plain = "{{" not in text and all(sign.isprintable() for sign in text)
-    if is_plain:
-        return "'" + text.replace("'", "'\\''") + "'"
-    return f"\"$(printf '{''.join(map(_printed, text))}')\""
+    replaces `{{ NAME }}`, begins a section at a line with `%`, and its own shell keeps the backslash of `\\'`."""
+    if text.isprintable() and not any(sign in text for sign in ("'", "\\", "{{")):
+        return f"'{text}'"
+    first = "\\055" if text.startswith("-") else _printed(text[:1])  # not an option of printf
+    return f"\"$(printf '{first}{''.join(map(_printed, text[1:]))}')\""
 
 
 def _printed(sign: str) -> str:
     """A character in the format of `printf`, between single quotes."""
-    if sign in "\\%'{" or not sign.isprintable():
+    if (sign and sign in "\\%'{") or not sign.isprintable():
         return "%%" if sign == "%" else "".join(f"\\{byte:03o}" for byte in sign.encode("utf-8", "surrogateescape"))
     return sign
 

@@ -47,7 +47,7 @@ _VIRTUALENV = (
 is_fresh=$1
 shift
 place=${PHALANX_BUILD:-$PHALANX_OUTPUTS/build}
-mkdir -p -m 700 "$(dirname "$place")"
+mkdir -p "$(dirname "$place")"
 if command -v flock >/dev/null; then # one build of the same content at a time
   exec 9>"$place.lock"
   flock 9
@@ -78,7 +78,7 @@ echo "built $place/venv"
 """
 )
 _RECIPE = """\
-to=$1 text=$2 file=$3 context=$4 is_fresh=$5
+to=$1 text=$2 file=$3 context=$4 is_fresh=$5 missing=$6
 export LC_ALL=C
 cd "$context" || fail "the context '$context' does not exist"
 mkdir -p "$PHALANX_OUTPUTS"
@@ -109,7 +109,7 @@ _APPTAINER = (
     + _RECIPE
     + """\
 case $to in /*) ;; *) to=$OLDPWD/$to ;; esac
-apptainer=$(command -v apptainer || command -v singularity) || fail "$MISSING"
+apptainer=$(command -v apptainer || command -v singularity) || fail "$missing"
 labels=$([ "$is_fresh" = no ] && [ -f "$to" ] && "$apptainer" inspect --labels "$to" 2>/dev/null) || labels=
 if printf %s "$labels" | grep -Fq "phalanx.build: $key"; then
   echo "the same content was built before: $to"
@@ -127,7 +127,7 @@ _IMAGE = (
     + "NAME=Dockerfile\n"
     + _RECIPE
     + """\
-options=$6
+place=$7
 archive=${to#docker-archive:}
 kind=docker-archive
 case $to in oci-archive:*) archive=${to#oci-archive:} kind=oci-archive ;; esac
@@ -136,7 +136,7 @@ case $to in *.tar) name=localhost/phalanx:$key is_archive=yes ;; *) name=$to is_
 again=()
 if [ "$is_fresh" = yes ]; then again=(--no-cache); fi
 tls=()
-if [ "$options" = local ]; then tls=(--tls-verify=false); fi
+if [ "$place" = local ]; then tls=(--tls-verify=false); fi
 label=phalanx.build=$key
 if [ "$is_archive" = yes ]; then mkdir -p "$(dirname "$archive")"; fi
 if tool=$(command -v buildah); then
@@ -165,7 +165,7 @@ elif tool=$(command -v buildctl); then
   words+=(--opt "filename=$(basename "$written")" --opt "label:$label" "${again[@]}" --output "$output")
   "$tool" build "${words[@]}" || fail "buildctl failed with code $?"
 else
-  fail "$MISSING"
+  fail "$missing"
 fi
 if [ "$is_archive" = yes ]; then mv "$archive.part" "$archive" && name=$archive; fi
 echo "built $name"
@@ -233,7 +233,14 @@ def command_of(build: Build) -> tuple[str, tuple[str, ...]]:
         return f"image build of {build.dockerfile}", ()  # a backend says where its image goes
     if target is BuildTarget.VIRTUALENV:
         steps = build.build_steps
-        return " && ".join(steps) or "true", ("bash", "-c", _VIRTUALENV, "build", is_fresh, *steps)
+        return " && ".join(steps) or "an empty virtual environment", (
+            "bash",
+            "-c",
+            _VIRTUALENV,
+            "build",
+            is_fresh,
+            *steps,
+        )
     recipe = recipe_of(build) or ""
     words = [
         build.to or "",
@@ -241,12 +248,12 @@ def command_of(build: Build) -> tuple[str, tuple[str, ...]]:
         _below(build.dockerfile, "dockerfile"),
         _below(build.context, "context") or ".",
         is_fresh,
+        MISSING_BUILDERS[target],
     ]
-    missing = f"MISSING={build_recipes.shell_word(MISSING_BUILDERS[target])}\n"
     if target is BuildTarget.APPTAINER:
-        return f"apptainer build {build.to}", ("bash", "-c", missing + _APPTAINER, "build", *words)
+        return f"apptainer build {build.to}", ("bash", "-c", _APPTAINER, "build", *words)
     words.append("local" if _LOCAL_REGISTRY.match(build.to or "") else "remote")
-    return f"image build {build.to}", ("bash", "-c", missing + _IMAGE, "build", *words)
+    return f"image build {build.to}", ("bash", "-c", _IMAGE, "build", *words)
 
 
 def _below(path: str | None, key: str) -> str:

@@ -25,7 +25,6 @@ from phalanx.errors import CallError
 from phalanx.plan import build_recipes, builders
 from phalanx.plan.builders import BuildTarget
 from phalanx.plan.model import Plan
-from phalanx.spec.model import Kind, Resources
 
 BUILDKIT, KANIKO = "buildkit", "kaniko"
 IMAGES = {BUILDKIT: "moby/buildkit:rootless", KANIKO: "gcr.io/kaniko-project/executor:v1.23.2"}
@@ -46,7 +45,7 @@ def adapted(made: Plan, settings: Settings) -> Plan:
     """The plan as Kubernetes runs it: the Job before it makes the image of a build, and its own pod only starts in that
     image. Raises CallError."""
     build = made.build
-    if made.kind != Kind.BUILD or build is None:
+    if made.kind != "build" or build is None:
         return made
     if build.to is None and settings.registry is None:
         raise CallError(
@@ -261,7 +260,7 @@ def _bare(made: Plan) -> Plan:
     first = made.replicas[0]
     own = made.build.environment if made.build is not None else None  # of the build itself
     placed = first.settings if own is None else own.settings
-    resources = placed.resources or Resources()
+    resources = placed.resources or type(first.resources)()
     settings = placed._replace(
         resources=resources._replace(
             cpu=resources.cpu if own is not None else _at_most(resources.cpu, MOST_CPUS),
