@@ -24,7 +24,9 @@ OTHERS = {
     "chromium": "chromium",
     "docker-registry": "docker-registry",
     "pg_lsclusters": "postgresql",
+    "fish": "fish",
     "shellcheck": "shellcheck",
+    "zsh": "zsh",
 }  # program -> package that provides it
 
 

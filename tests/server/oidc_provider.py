@@ -106,6 +106,15 @@ class FakeProvider:
         self.codes[code] = query
         return f"{query['redirect_uri']}?{urlencode({'code': code, 'state': query['state'], **self.more})}"
 
+    def end_session(self, address: str, back: str) -> None:
+        """Raises AssertionError unless the request is one that a provider carries out without asking the user."""
+        parts = urlsplit(address)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        assert f"{parts.scheme}://{parts.netloc}{parts.path}" == f"{self.issuer}/end"
+        assert (query["client_id"], query["post_logout_redirect_uri"]) == (CLIENT, back)
+        claims = jwt.decode(query["id_token_hint"], self.keys[-1], ["RS256"]).claims
+        assert (claims["aud"], claims["sub"]) == (CLIENT, self.claims["sub"])
+
     def redeem(self, form: dict[str, str], authorization: str) -> dict[str, Any] | None:
         query = self.codes.pop(form.get("code", ""), None)  # a code is valid once
         expected = base64.b64encode(f"{CLIENT}:{SECRET.replace(' ', '%20')}".encode()).decode()

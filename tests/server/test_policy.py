@@ -350,7 +350,7 @@ def _added(change: Any) -> list[Any]:
 
 
 def test_what_is_distinguished_by_address_has_an_address() -> None:
-    assert {*policy.COSTLY, *policy.PIECES, policy.CODE, *policy.ROUTINE, *policy.STARTING} <= set(policy.POLICY)
+    assert {*policy.COSTLY, *policy.PIECES, *policy.CODE, *policy.ROUTINE, *policy.STARTING} <= set(policy.POLICY)
     for call in (*policy.COSTLY_CALLS, *policy.ROUTINE_CALLS):
         assert any(path.startswith(call) for _, path in CALLS), call
 

@@ -28,7 +28,8 @@ def test_runs_are_listed_by_query_sorted_and_counted(own_site: Site) -> None:
         run["name"] for run in own_site.get("/api/v1/runs", q="params.lr:>0.15", sort="params.lr", offset=2)["runs"]
     ] == ["run 4"]
     assert own_site.get("/api/v1/runs", project="p")["count"] == 2
-    assert own_site.get("/api/v1/projects")["projects"] == [{"name": "p", "runs": 2}, {"name": "q", "runs": 3}]
+    projects = own_site.get("/api/v1/projects")["projects"]
+    assert [(row["name"], row["runs"]) for row in projects] == [("p", 2), ("q", 3)]
 
 
 @pytest.mark.parametrize(

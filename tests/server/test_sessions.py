@@ -48,7 +48,8 @@ def test_a_copied_cookie_is_of_no_use_after_signing_out(site: Site, browser: htt
 def test_a_browser_signs_in_and_out(site: Site, browser: httpx.Client) -> None:
     assert browser.get("/api/v1/session").status_code == 401
     answer = browser.post("/api/v1/session", json={"user": "ana", "password": PASSWORD})
-    expected = {"name": "ana", "kind": "session", "role": "editor", "roles": {"*": "editor"}}
+    about = {"user": "ana", "token": None, "expires": None}
+    expected = {"name": "ana", "kind": "session", "role": "editor", "roles": {"*": "editor"}, **about}
     assert (answer.status_code, answer.json()) == (200, expected)
     assert browser.get("/api/v1/session").json() == expected
     assert browser.get("/api/v1/runs").status_code == 200
@@ -60,7 +61,8 @@ def test_a_browser_signs_in_and_out(site: Site, browser: httpx.Client) -> None:
 def test_a_token_signs_in_with_what_it_opens(site: Site, browser: httpx.Client) -> None:
     token = site.context.tokens.create("for-the-page", "viewer", projects=["p"])
     answer = browser.post("/api/v1/session", json={"token": f" {token}\n"}).json()
-    assert answer == {"name": "for-the-page", "kind": "session", "role": None, "roles": {"p": "viewer"}}
+    about = {"user": None, "token": None, "expires": None}
+    assert answer == {"name": "for-the-page", "kind": "session", "role": None, "roles": {"p": "viewer"}, **about}
     assert browser.post("/api/v1/runs", json={"project": "p"}).status_code == 403
 
 

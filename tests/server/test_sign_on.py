@@ -129,7 +129,15 @@ def test_a_user_signs_on_and_has_the_roles_of_their_groups(
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert "Max-Age=7200" in cookie
-    assert whoami(browser) == {"name": "ana", "kind": "session", "role": None, "roles": {"vision": "editor"}}
+    assert whoami(browser) == {
+        "name": "ana",
+        "kind": "session",
+        "role": None,
+        "roles": {"vision": "editor"},
+        "user": "ana",
+        "token": None,
+        "expires": None,
+    }
     entry = last_entry(team)
     assert (entry["who"], entry["kind"], entry["action"]) == ("ana", "sign-on", f"GET {CALLBACK}")
     provider.claims["groups"] = ["staff", "root", "unknown", "*"]
@@ -143,6 +151,65 @@ def test_signing_out_ends_the_session_on_the_server(team: Site, browser: httpx.C
     copied = {"Cookie": f"{team.context.sessions.cookie}={browser.cookies[team.context.sessions.cookie]}"}
     assert browser.delete("/api/v1/session", headers={"Origin": team.url}).status_code == 200
     assert team.client.get("/api/v1/session", headers=copied).status_code == 401
+
+
+def signed_out(browser: httpx.Client, team: Site) -> Any:
+    answer = browser.delete("/api/v1/session", headers={"Origin": team.url})
+    assert answer.status_code == 200
+    assert whoami(browser) is None
+    return answer.json()["next"]
+
+
+def test_signing_out_leads_to_the_sign_out_of_the_provider(
+    team: Site, browser: httpx.Client, provider: FakeProvider
+) -> None:
+    provider.metadata = {"end_session_endpoint": f"{provider.issuer}/end"}
+    answer = signed_on(browser)
+    hint = next(line for line in answer.headers.get_list("set-cookie") if "-id=" in line)
+    assert "HttpOnly" in hint
+    assert "Path=/api/v1/session" in hint
+    provider.end_session(signed_out(browser, team), f"{team.url}/login")
+    assert signed_out(browser, team) is None, "there is no session any more"
+
+
+@pytest.mark.parametrize(
+    "metadata", [{}, {"end_session_endpoint": 7}, {"end_session_endpoint": "http://evil.example/end"}]
+)
+def test_without_a_usable_address_the_session_ends_here_only(
+    team: Site, browser: httpx.Client, provider: FakeProvider, metadata: dict[str, Any]
+) -> None:
+    provider.metadata = metadata
+    signed_on(browser)
+    assert signed_out(browser, team) is None
+
+
+def test_only_who_signed_on_at_the_provider_is_sent_there(
+    team: Site, browser: httpx.Client, provider: FakeProvider
+) -> None:
+    provider.metadata = {"end_session_endpoint": f"{provider.issuer}/end"}
+    signed_on(browser)
+    team.context.accounts.add("local", PASSWORD, {"*": Role.VIEWER})
+    body = {"user": "local", "password": PASSWORD}
+    assert browser.post("/api/v1/session", json=body).status_code == 200
+    assert signed_out(browser, team) is None
+    signed_on(browser)
+    ours = team.app.state.sign_on.provider
+    ours.settings = ours.settings.model_copy(update={"sign_out": False})
+    try:
+        assert signed_out(browser, team) is None
+    finally:
+        ours.settings = ours.settings.model_copy(update={"sign_out": True})
+
+
+def test_an_id_token_too_long_for_a_cookie_is_left_out(
+    team: Site, browser: httpx.Client, provider: FakeProvider
+) -> None:
+    provider.metadata = {"end_session_endpoint": f"{provider.issuer}/end?tenant=1"}
+    provider.claims["picture"] = "x" * 5000
+    signed_on(browser)
+    address = signed_out(browser, team)
+    assert address.startswith(f"{provider.issuer}/end?tenant=1&client_id=")
+    assert "id_token_hint" not in address
 
 
 def test_a_session_ends_after_its_hours_and_with_its_user(
@@ -294,6 +361,22 @@ def test_a_response_is_used_once_and_by_the_browser_that_started(
     with httpx.Client(base_url=team.url, trust_env=False, verify=False, cookies=kept) as thief:
         assert "used before" not in refused(thief.get(address))
         assert last_entry(team)["reason"] == "the state was used before"
+
+
+@pytest.mark.parametrize("forged", ["another", "missing", "of another attempt", "cut"])
+def test_a_response_with_another_state_is_refused_though_all_else_is_right(
+    team: Site, browser: httpx.Client, provider: FakeProvider, forged: str
+) -> None:
+    """The code, the PKCE verifier and the nonce are those of this browser: the state alone refuses."""
+    address = approved(browser)
+    code, state = (parse_qs(urlsplit(address).query)[name][0] for name in ("code", "state"))
+    states = {"another": "x" * len(state), "of another attempt": SignOnAttempt.new("/").state, "cut": state[:-1]}
+    asked = provider.asked.count("/token")
+    sent = {"code": code} | ({} if forged == "missing" else {"state": states[forged]})
+    refused(browser.get(CALLBACK, params=sent))
+    assert last_entry(team)["reason"] == "the state is not that of this browser"
+    assert provider.asked.count("/token") == asked, "the code was not redeemed"
+    assert whoami(browser) is None
 
 
 def test_a_code_is_not_redeemed_twice(team: Site, browser: httpx.Client) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from phalanx.errors import CallError
 from phalanx.store import Store
-from phalanx.store.run_lists import MOST_PROJECTS, of_projects
+from phalanx.store.project_scope import ProjectScope
+from phalanx.store.run_lists import MOST_PROJECTS, Projects
 from tests.store.samples import after, run, status
 
 
@@ -61,6 +62,35 @@ def test_a_fact_of_many_runs_is_found_at_once(filled: Store) -> None:
     assert filled.facts_of([], "waiting") == {}
 
 
-def test_too_many_projects_are_reported() -> None:
+def test_too_many_projects_are_reported(filled: Store) -> None:
     with pytest.raises(CallError, match="at once"):
-        of_projects([f"p{number}" for number in range(MOST_PROJECTS + 1)])
+        filled.runs(project=[f"p{number}" for number in range(MOST_PROJECTS + 1)])
+
+
+def test_a_project_includes_nested_ones_and_no_others(store: Store) -> None:
+    names = (
+        "team",
+        "team/vision",
+        "team/vision/a",
+        "team0",
+        "team-x",
+        "teams/vision",
+        "Team/vision",
+        "team/%",
+        "other",
+    )
+    for number, project in enumerate(names):
+        store.add(run(f"aaaa-{number}", project=project))
+
+    def found(project: Projects) -> set[str]:
+        assert store.count(project=project) == len(store.runs(project=project))
+        return {one.project for one in store.runs(project=project)}
+
+    assert found("team") == {"team", "team/vision", "team/vision/a", "team/%"}
+    assert found("team/vision") == {"team/vision", "team/vision/a"}
+    assert found(["team"]) == {"team"}, "a list means exactly these: MLflow's experiments"
+    assert found(ProjectScope(["team/vision", "other"])) == {"team/vision", "team/vision/a", "other"}
+    assert found(ProjectScope()) == found("tea") == set()
+    assert [name for name, _ in store.projects("team/vision")] == ["team/vision", "team/vision/a"]
+    assert "team/vision/a" in ProjectScope(["team"])
+    assert "teams" not in ProjectScope(["team"])

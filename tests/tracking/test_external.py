@@ -41,18 +41,18 @@ def the_run(place: Place) -> dict[str, Any]:
 UNKNOWN = "ended without an uncaught exception; exit code unknown"  # Python tells it to nobody but the parent
 ENDS = [
     ("", "succeeded", UNKNOWN),
-    ("sys.exit(3)", "succeeded", UNKNOWN),
     ("run.finish()", "succeeded", "finished"),
-    ("run.finish('failed', 'no data')\nsys.exit(3)", "failed", "no data"),
-    ("with run: pass", "succeeded", "finished"),
     ("raise ValueError('boom')", "failed", "ValueError: boom"),
     ("raise KeyboardInterrupt", "stopped", "KeyboardInterrupt"),
-    ("run.finish('failed', 'it diverged')", "failed", "it diverged"),
     ("os.kill(os.getpid(), 9)", "failed", "its process ended without a word"),
     ("with run: sys.exit(6)", "failed", "exit code 6"),
-    ("with run: raise SystemExit('no data')", "failed", "no data"),
 ]  # fmt: skip
 FURTHER_ENDS = [
+    ("sys.exit(3)", "succeeded", UNKNOWN),
+    ("run.finish('failed', 'no data')\nsys.exit(3)", "failed", "no data"),
+    ("with run: pass", "succeeded", "finished"),
+    ("run.finish('failed', 'it diverged')", "failed", "it diverged"),
+    ("with run: raise SystemExit('no data')", "failed", "no data"),
     ("sys.exit(0)", "succeeded", UNKNOWN),
     ("raise SystemExit(3)", "succeeded", UNKNOWN),
     ("exit(4)", "succeeded", UNKNOWN),
@@ -127,6 +127,7 @@ def test_it_runs_while_it_runs_and_is_over_when_it_was_killed(place: Place) -> N
     wait_for(lambda: the_run(place)["status"] == "failed")
 
 
+@pytest.mark.slow
 def test_it_can_be_stopped(place: Place) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", START + "print('up', flush=True)\ntime.sleep(60)"],
@@ -396,6 +397,7 @@ def test_line_breaks_in_names_are_replaced_and_noted(place: Place) -> None:
         "from phalanx import tracking\n"
         r"run = tracking.start(name='a\nb', project='p\x1b[2Jq', tags=['t\nu'], group='g\rh')"
         "\nrun.tags('v\\nw')\nrun.labels({'l\\nm': 'two\\nlines'})\nrun.log({'loss\\nx': 1.0})\n"
+        "run.log({'loss\\nx': 2.0})\nrun.params({'p\\nq': 1})\n"
         "run.describe(name='c\\nd', description='two\\nlines')\nrun.finish()\n"
     )
     answer = script(text, PHALANX_HOME=str(place.home))
@@ -405,5 +407,6 @@ def test_line_breaks_in_names_are_replaced_and_noted(place: Place) -> None:
     shown = place.call("show", row["id"], "--json").data
     assert shown["labels"]["l_m"] == "two\nlines"
     assert list(shown["summary"]) == ["loss_x"]
-    assert answer.err.count("line breaks or other control characters") == 7
+    assert shown["params"] == {"p_q": 1}
+    assert answer.err.count("line breaks or other control characters") == 9
     assert "\x1b" not in answer.err

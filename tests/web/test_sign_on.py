@@ -107,7 +107,11 @@ def test_a_user_signs_on_works_makes_a_token_and_signs_out(team: Served, strange
     expect(page.get_by_test_id("token")).to_have_count(0)
     menu.click()
     page.get_by_role("button", name="Sign out").click()
-    page.wait_for_url(re.compile("/login"))
+    page.wait_for_url(re.compile("/oauth2/end_session"), wait_until="commit")
+    expect(page.get_by_text("id_token_hint")).to_be_attached()
+    expect(page.get_by_text("Recommended parameter")).to_have_count(0)
+    page.get_by_role("button", name="End session").click(no_wait_after=True)
+    page.wait_for_url(f"{team.url}/login")
     page.goto(f"{team.url}/projects")
     page.wait_for_url(re.compile("/login"))
     entries = team.ask("/audit?limit=50")[1]["entries"]

@@ -39,8 +39,8 @@ export async function signIn(credentials: Credentials): Promise<void> {
 }
 
 export async function signOut(): Promise<void> {
-  await del("/session");
-  location.assign("/login"); // a full page load clears the cache
+  const { next } = await del<{ next: string | null }>("/session");
+  location.assign(next ?? "/login"); // a full page load clears the cache
 }
 
 /** Opens the login page, which returns to the current page afterwards. */

@@ -19,7 +19,9 @@ from phalanx.client.actions import ActionMethods
 from phalanx.client.config import choose_server
 from phalanx.client.files import FileMethods
 from phalanx.client.live_events import LiveEvent, listen
+from phalanx.client.projects import ProjectMethods
 from phalanx.client.queries import QueryMethods
+from phalanx.client.reports import ReportMethods
 from phalanx.client.transport import TIMEOUT_S, Transport, joined
 from phalanx.errors import CallError
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from phalanx.store.records import Run
 
 
-class Client(QueryMethods, FileMethods, ActionMethods):
+class Client(QueryMethods, FileMethods, ActionMethods, ProjectMethods, ReportMethods):
     """A connection to a server. Not thread-safe; `close` it, or use it in a `with`. An argument `run` is a record, an
     id, a name (the newest run of that name), or the first characters of an id.
 
@@ -56,7 +58,7 @@ class Client(QueryMethods, FileMethods, ActionMethods):
         return bool(dict(self._wire.get("/healthz")).get("ok"))
 
     def whoami(self) -> dict[str, Any]:
-        """The name and roles of the token's user."""
+        """The name and roles of the caller, and the name and expiry of the token."""
         return dict(self._wire.get(joined("session")))
 
     def live(self, run: str | Run | None = None) -> Iterator[LiveEvent]:

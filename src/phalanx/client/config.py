@@ -7,7 +7,6 @@ in to, and the default server. Only its owner can read it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError, path_error
 from phalanx.tracking import external_folder
+from phalanx.tracking.user_settings import SETTINGS, read_settings, settings_file, settings_folder
 
 SERVER, TOKEN, HOME, RUN = "PHALANX_SERVER", "PHALANX_TOKEN", "PHALANX_HOME", "PHALANX_RUN_ID"
 LONGEST_TOKEN = 4096
@@ -112,9 +112,7 @@ def is_loopback(url: str) -> bool:
 
 
 def logins_file(environment: Mapping[str, str]) -> Path:
-    base = environment.get("XDG_CONFIG_HOME")
-    folder = Path(base) if base and os.path.isabs(base) else Path("~/.config").expanduser()
-    return folder / "phalanx" / "servers.json"
+    return Path(settings_folder(environment)) / "servers.json"
 
 
 def logins(environment: Mapping[str, str]) -> Logins:
@@ -148,10 +146,33 @@ def delete_login(environment: Mapping[str, str], url: str | None = None) -> list
     return gone
 
 
+def choose_default(environment: Mapping[str, str], url: str | None) -> None:
+    """Make a server the default, or none: then commands use the local home. Raises CallError without a login."""
+    known = logins(environment)
+    if url is not None and url not in known.tokens:
+        raise CallError(f"you are not logged in to {url}: run `phalanx login {url}`")
+    _write(environment, Logins(url, known.tokens))
+
+
 def _write(environment: Mapping[str, str], known: Logins) -> Path:
-    """Write atomically, and never readable by other users, not even for a moment."""
-    path = logins_file(environment)
     data = {"default": known.default, "servers": {url: {"token": token} for url, token in known.tokens.items()}}
+    return _write_private(logins_file(environment), data)
+
+
+# Settings -------------------------------------------------------------------------------------------------------------
+
+
+def change_setting(environment: Mapping[str, str], name: str, value: str | None) -> Path:
+    """Set or remove a setting of the user. Raises CallError if the file cannot be written."""
+    if name not in SETTINGS:
+        raise CallError(f"`{name}` is no setting: they are {', '.join(SETTINGS)}")
+    changed = {**read_settings(environment), name: value}
+    kept = {one: text for one, text in changed.items() if text is not None}
+    return _write_private(Path(settings_file(environment)), kept)
+
+
+def _write_private(path: Path, data: object) -> Path:
+    """Write atomically, and never readable by other users, not even for a moment."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomic(path, json.dumps(data, indent=1).encode(), sync=False)

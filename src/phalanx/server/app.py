@@ -32,6 +32,7 @@ from phalanx.server.ops.store_version import StoreVersion
 from phalanx.server.policy import authorise, check, leaves, table
 from phalanx.server.routes import (
     charts,
+    code,
     compare,
     files,
     groups,
@@ -41,11 +42,15 @@ from phalanx.server.routes import (
     model_versions,
     models,
     own_tokens,
+    pipelines,
     pods,
     previews,
+    projects,
     queue,
     reports,
     run_actions,
+    run_marks,
+    run_tables,
     runs,
     series,
     session,
@@ -55,17 +60,17 @@ from phalanx.server.routes import (
     tensorboard,
     topology,
     usage,
+    views,
 )
 from phalanx.server.routes import sign_on as sign_on_routes
-from phalanx.server.routes.run_table import marks, tables, views
 from phalanx.server.saved_views import SavedViews
 from phalanx.server.schemas.session import Done
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
-    *(submissions, snapshots, run_actions, marks, tables, views, groups, specs, topology, usage, queue, live),
-    *(runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs, model_files),
-    *(model_versions, models, mlflow),
+    *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, pipelines, specs, topology, usage),
+    *(queue, live, projects, code, runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs),
+    *(model_files, model_versions, models, mlflow),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 

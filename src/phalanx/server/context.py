@@ -11,6 +11,8 @@ from fastapi import Depends, Request
 
 from phalanx.errors import CallError
 from phalanx.home.home import Home
+from phalanx.home.shared_documents import SharedDocuments
+from phalanx.reports.records import Reports
 from phalanx.server.auth.audit import Audit
 from phalanx.server.auth.credentials import Credentials, claim_of
 from phalanx.server.auth.identities import Identity, Role
@@ -20,9 +22,9 @@ from phalanx.server.http.responses import RequestError
 from phalanx.server.mlflow.experiment_table import ExperimentTable
 from phalanx.server.processes.shared_state import SharedState
 from phalanx.server.run_writers import RunWriters
-from phalanx.server.shared_documents import SharedDocuments
 from phalanx.server.write_gate import WriteGate
 from phalanx.store import DONE, Run, Store, quoted
+from phalanx.store.project_scope import ProjectScope, enclosing_projects
 from phalanx.store.run_choice import MOST_LISTED, NO_NAME, choose_run
 
 
@@ -51,7 +53,7 @@ class Context:
         self.charts = SeriesCache(MOST_BYTES // len(self.shared.records), MOST_TEXT_BYTES // len(self.shared.records))
         self.recent = ResponseCache(changes=self.shared.changes, shared=self.shared.contents)
         self.experiments = ExperimentTable(home.path)
-        self.reports = SharedDocuments(home.path / "reports")
+        self.reports = Reports(home.path)
         self.layouts = SharedDocuments(home.path / "layouts")
         self._mine = threading.local()
 
@@ -134,12 +136,15 @@ def require_role(identity: Identity, project: str, role: Role) -> None:
         raise RequestError(403, f"{who} {may} {where}", f"ask an admin for the role `{role.word}` on it")
 
 
-def visible_projects(identity: Identity, project: str | None = None) -> str | frozenset[str] | None:
-    """The projects whose runs a list shows to the caller, for `Store.runs` and similar: the requested one, if the
-    caller may see it; without one, all that the caller may see."""
+def visible_projects(identity: Identity, project: str | None = None) -> ProjectScope | None:
+    """The projects whose runs a list shows to the caller, for `Store.runs` and similar: the requested one and those
+    nested in it, as far as the caller may see them; without one, all that the caller may see."""
+    seen = identity.projects(Role.VIEWER)
     if project is None:
-        return identity.projects(Role.VIEWER)
-    return project if identity.has(Role.VIEWER, project) else frozenset()
+        return seen
+    if seen is None or project in seen:
+        return ProjectScope([project])
+    return ProjectScope(one for one in seen if project in enclosing_projects(one))
 
 
 def run_not_found(run_id: str) -> RequestError:

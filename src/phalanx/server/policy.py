@@ -40,6 +40,7 @@ class Rule(Enum):
 V1 = "/api/v1"
 RUN = f"{V1}/runs/{{run_id}}"
 GROUP = f"{V1}/groups/{{run_id}}"
+PIPELINE = f"{V1}/pipelines/{{run_id}}"
 POD = f"{V1}/pods/{{run_id}}/{{attempt}}"
 
 REPLICA_PREFIX = "/tracked/{run_id}/{attempt}/{replica}"
@@ -62,6 +63,10 @@ POLICY: dict[tuple[str, str], Rule] = {
     # runs
     ("GET", f"{V1}/runs"): Rule.SIGNED_IN,
     ("GET", f"{V1}/projects"): Rule.SIGNED_IN,
+    ("POST", f"{V1}/projects"): Rule.EDIT_SOME,
+    ("GET", f"{V1}/projects/{{name:path}}"): Rule.SIGNED_IN,
+    ("PATCH", f"{V1}/projects/{{name:path}}"): Rule.EDIT_SOME,
+    ("DELETE", f"{V1}/projects/{{name:path}}"): Rule.EDIT_SOME,
     ("POST", f"{V1}/runs"): Rule.EDIT_SOME,
     ("GET", RUN): Rule.VIEW,
     ("PATCH", RUN): Rule.EDIT,
@@ -95,6 +100,8 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{RUN}/plan"): Rule.VIEW,
     ("GET", f"{RUN}/records"): Rule.VIEW,
     ("GET", f"{RUN}/code-diff"): Rule.VIEW,
+    ("GET", f"{RUN}/code"): Rule.VIEW,
+    ("GET", f"{RUN}/code/archive"): Rule.VIEW,
     ("GET", f"{RUN}/environment/{{replica}}"): Rule.VIEW,
     ("GET", f"{RUN}/topology"): Rule.VIEW,
     ("GET", f"{RUN}/use"): Rule.VIEW,
@@ -110,6 +117,7 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("POST", f"{GROUP}/concurrency"): Rule.MANAGE,
     ("POST", f"{GROUP}/extend"): Rule.MANAGE,
     ("POST", f"{GROUP}/points"): Rule.MANAGE,
+    ("GET", PIPELINE): Rule.VIEW,
     # series
     ("GET", f"{RUN}/metrics"): Rule.VIEW,
     ("GET", f"{RUN}/metrics/series"): Rule.VIEW,
@@ -207,7 +215,8 @@ COSTLY = {
     ("POST", f"{V1}/tensorboard"),
 }
 PIECES = {("PUT", f"{RUN}/files/{{path:path}}"), ("PUT", f"{POD}/files/{{path:path}}")}
-CODE = ("GET", f"{POD}/code")  # packed for each pod of a run, and all pods ask at once
+# Packed for each request, and all pods of a run ask at once
+CODE = {("GET", f"{POD}/code"), ("GET", f"{RUN}/code/archive")}
 CALLS = "/mlflow/{path:path}"
 COSTLY_CALLS = ("runs/search", "logged-models/search", "model-versions/search", "metrics/get-history")
 # Frequent requests of tracking clients. Their permission is checked each time, but they are not in the audit log.
@@ -222,7 +231,7 @@ async def authorise(request: Request) -> None:
     gate = None
     if _is_among(request.scope, COSTLY, COSTLY_CALLS):
         gate = traffic.costly
-    elif _is_among(request.scope, {CODE}, ()):
+    elif _is_among(request.scope, CODE, ()):
         gate = traffic.packing
     if gate is not None:
         if request.method not in SAFE_METHODS:

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from phalanx.home.record_file import RecordFile
 from phalanx.server.auth.identities import ALL, Identity, Role
-from phalanx.server.auth.record_file import RecordFile
 from phalanx.server.http.responses import RequestError
 
 MOST_OWN = 200  # views of one user

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from phalanx.store.records import Artifact, microseconds, utc
+from phalanx.store.run_lists import of_projects
 from phalanx.store.sql import columns, insertion
 from phalanx.store.store import Store
 
@@ -278,12 +279,13 @@ class ModelIndex:
     # across runs ---------------------------------------------------------------------------------------------------
 
     def project_artifacts(self, project: str, limit: int | None = None) -> list[Artifact]:
-        """The kept artifacts of a project's runs: newest run first, then by path."""
+        """The kept artifacts of the runs of a project and those nested in it: newest run first, then by path."""
+        these = of_projects(self._database, project)
         found = self._database.rows(
             f"""SELECT runs.id, {", ".join(f"artifacts.{name}" for name in _ARTIFACT)}
-            FROM artifacts JOIN runs ON runs.key = artifacts.run_key WHERE runs.project = ?
+            FROM artifacts JOIN runs ON runs.key = artifacts.run_key WHERE {these.sql}
             ORDER BY runs.created_at DESC, runs.key, artifacts.path LIMIT ?""",
-            [project, _ALL if limit is None else limit],
+            [*these.args, _ALL if limit is None else limit],
         )
         return [Artifact._make([*row[:-1], utc(row[-1])]) for row in found]
 

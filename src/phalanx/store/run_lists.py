@@ -6,15 +6,19 @@ summaries and facts."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
 from phalanx.store.database import Database
 from phalanx.store.grouped_runs import GroupedRuns, grouped
+from phalanx.store.kinds import WHOLES
+from phalanx.store.project_scope import ProjectScope
 from phalanx.store.query import Clause, mentions, order, where
 from phalanx.store.records import DONE, StatusChange, microseconds, utc
+from phalanx.store.sql import label
 
 BATCH = 500
 MOST_PROJECTS = 400  # in addition to a query's parameters: at most 999
@@ -24,8 +28,8 @@ _ACTIVE = f"status NOT IN ({', '.join(map(repr, DONE))})"
 _ALL = 2**62
 # The set is small and has an index of its own, so counts by other indexes need no row of `runs`.
 _IS_NOT_ARCHIVED = "runs.key NOT IN (SELECT hidden.key FROM runs AS hidden WHERE hidden.archived = 1)"
-_IS_NO_TRIAL = """(runs."group" IS NULL OR NOT EXISTS (
-    SELECT 1 FROM runs AS whole WHERE whole.id = runs."group" AND whole.kind = 'group'))"""
+_IS_NO_TRIAL = f"""(runs."group" IS NULL OR NOT EXISTS (
+    SELECT 1 FROM runs AS whole WHERE whole.id = runs."group" AND whole.kind IN ({", ".join(map(repr, WHOLES))})))"""
 
 Projects = str | Collection[str] | None
 
@@ -48,14 +52,32 @@ class RunGroup(NamedTuple):
     created_at: datetime
 
 
-def of_projects(project: Projects) -> Clause:
-    """Condition for the runs of one project or several. Raises CallError when there are too many for a statement."""
+# The next project inside of a project. Names are compared byte by byte, and "0" follows "/".
+_NEXT_NESTED = "SELECT min(project) FROM runs WHERE project > ? AND project < ?"
+
+
+def of_projects(database: Database, project: Projects) -> Clause:
+    """Condition for the runs of one project with those nested in it, of a `ProjectScope`, or of exactly these. Raises
+    CallError when there are too many for a statement."""
     if project is None:
         return Clause("1 = 1")
-    several = sorted({project} if isinstance(project, str) else set(project))
+    if isinstance(project, str):
+        project = ProjectScope([project])
+    names = set(project)
+    if isinstance(project, ProjectScope):
+        names |= {name for root in project for name in islice(_nested(database, root), MOST_PROJECTS)}
+    several = sorted(names)
     if len(several) > MOST_PROJECTS:
         raise CallError(f"at most {MOST_PROJECTS} projects can be queried at once")
     return Clause(f"runs.project IN ({', '.join('?' * len(several))})", tuple(several)) if several else Clause("1 = 0")
+
+
+def _nested(database: Database, root: str) -> Iterator[str]:
+    """The projects inside of a project, each found by the index."""
+    last = label(f"{root}/")
+    while (found := database.rows(_NEXT_NESTED, [last, label(f"{root}0")])[0][0]) is not None:
+        last = str(found)
+        yield last
 
 
 class RunListQueries:
@@ -118,7 +140,7 @@ class RunListQueries:
         unarchived: bool = False,
         user: str = "",
     ) -> Clause:
-        wanted, these = where(query, self._database.lower, user), of_projects(project)
+        wanted, these = where(query, self._database.lower, user), of_projects(self._database, project)
         if folded:
             wanted = Clause(f"{wanted.sql} AND {_IS_NO_TRIAL}", wanted.args)
         if unarchived and not mentions(query, "archived"):
@@ -133,7 +155,7 @@ class RunListQueries:
         return self._names("summaries", "metric", project, limit)
 
     def _names(self, table: str, column: str, project: Projects, limit: int) -> list[tuple[str, int]]:
-        these = of_projects(project)
+        these = of_projects(self._database, project)
         join = "" if project is None else f" JOIN runs ON runs.key = {table}.run_key WHERE {these.sql}"
         found = self._database.rows(
             f"SELECT {table}.{column}, count(*) FROM {table}{join} GROUP BY {table}.{column} "
@@ -144,7 +166,7 @@ class RunListQueries:
 
     def groups(self, project: Projects = None) -> list[RunGroup]:
         """Newest first."""
-        these = of_projects(project)
+        these = of_projects(self._database, project)
         rows = self._database.rows(
             f"""SELECT "group", project, status, count(*), min(created_at) FROM runs
             WHERE "group" IS NOT NULL AND {these.sql}
@@ -187,7 +209,7 @@ class RunListQueries:
         self, name: str, project: Projects, limit: int, run_id: str | None = None
     ) -> list[tuple[str, str | None, str, Any]]:
         """One fact of the newest runs that have it, or of one run: the run's id, name and project, and the fact."""
-        these = of_projects(project)
+        these = of_projects(self._database, project)
         if run_id is not None:
             these = Clause(f"{these.sql} AND runs.id = ?", (*these.args, run_id))
         rows = self._database.rows(

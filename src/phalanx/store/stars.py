@@ -28,7 +28,7 @@ class StarQueries:
 
     def starred(self, user: str, project: Projects = None) -> list[str]:
         """The ids of the runs that a user has starred, newest first; of one project, of several, or of all."""
-        these = of_projects(project)
+        these = of_projects(self._database, project)
         found = self._database.rows(
             f"""SELECT runs.id FROM stars JOIN runs ON runs.key = stars.run_key
             WHERE stars."user" = ? AND {these.sql} ORDER BY runs.created_at DESC, runs.key DESC""",

@@ -276,11 +276,15 @@ class Store(TrackedValueQueries, RunListQueries, StarQueries, DependencyQueries)
 
     def projects(self, project: str | Collection[str] | None = None) -> list[tuple[str, int]]:
         """Every project by name, or only the given ones, and its number of runs."""
-        these = of_projects(project)
+        these = of_projects(self._database, project)
         found = self._database.rows(
             f"SELECT project, count(*) FROM runs WHERE {these.sql} GROUP BY project ORDER BY project", these.args
         )
         return [(project, count) for project, count in found]
+
+    def active_by_project(self) -> dict[str, int]:
+        """The number of runs that have not ended, of each project that has some."""
+        return dict(self._database.rows(f"SELECT project, count(*) FROM runs WHERE {_IS_ACTIVE} GROUP BY project"))
 
     def project_of(self, run_id: str) -> str | None:
         """Of the run with exactly this id; None when it does not exist."""

@@ -16,7 +16,7 @@ from phalanx.tracking import external_folder
 from phalanx.tracking.checkpoint_signal import on_checkpoint
 from phalanx.tracking.current_run import ProcessRuns
 from phalanx.tracking.environment_marks import MARKS
-from phalanx.tracking.recorder import warn
+from phalanx.tracking.notices import warn
 from phalanx.tracking.run import HERE, TrackedRun
 from phalanx.tracking.run_request import RunRequest
 from phalanx.tracking.values import error_text, guarded

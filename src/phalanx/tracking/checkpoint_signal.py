@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from phalanx.tracking.recorder import warn
+from phalanx.tracking.notices import warn
 from phalanx.tracking.values import guarded, named_fault
 
 SIGNAL = "PHALANX_CHECKPOINT_SIGNAL"

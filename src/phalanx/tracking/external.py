@@ -10,7 +10,7 @@ from phalanx import run_paths
 from phalanx.naming import PARENT
 from phalanx.tracking import external_folder, folder_upload
 from phalanx.tracking.environment_marks import MARKS
-from phalanx.tracking.recorder import plain_name, warn
+from phalanx.tracking.notices import plain_name, warn
 from phalanx.tracking.run import TrackedRun, ending
 from phalanx.tracking.run_request import MUST, NEVER, RunRequest
 from phalanx.tracking.values import clean, error_text, guarded

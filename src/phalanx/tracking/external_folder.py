@@ -17,6 +17,7 @@ from phalanx import run_paths
 from phalanx.atomic_files import read_json, write_atomic
 from phalanx.ends import Cause, End
 from phalanx.spool import Writer, read
+from phalanx.tracking.user_settings import read_settings
 
 REPLICA = "master-0"
 BACKEND = "outside"  # of runs not started by Phalanx
@@ -65,7 +66,7 @@ def valid_id(text: str) -> str:
 
 
 def default_home() -> str:
-    named = os.environ.get("PHALANX_HOME")
+    named = os.environ.get("PHALANX_HOME") or read_settings(os.environ).get("home")
     return os.path.abspath(os.path.expanduser(named)) if named else os.path.expanduser("~/.phalanx")
 
 

@@ -19,7 +19,7 @@ from phalanx import run_paths
 from phalanx.atomic_files import write_atomic
 from phalanx.ends import read_end, status_of
 from phalanx.tracking.external_folder import REPLICA, attempt_folder
-from phalanx.tracking.recorder import warn
+from phalanx.tracking.notices import warn
 from phalanx.tracking.run_request import MUST, NEVER
 from phalanx.tracking.values import error_text
 from phalanx.uploads import (

@@ -18,9 +18,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from phalanx.naming import without_control_characters
 from phalanx.spool import HEAD, MARK, MOMENT, NAMES, NO_STEP, POINTS, VALUE, Writer, frame, name_payload
 from phalanx.tracking import values as conversion
+from phalanx.tracking.notices import warn, warn_once
 from phalanx.tracking.values import NotANumber, error_text, guarded
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ _SINGLE_RECORD_SIZE = _HEAD_SIZE + _SINGLE_SIZE
 HALF = "a record was only partly written to disk"
 GONE = "the files of the run were removed while it ran"
 SENDING = ("commit", "sync")  # of wandb.log: when a value is sent; here, each call is one record
-_noted: set[tuple[str, str]] = set()  # calls and arguments
 _away: deque[tuple[float, int]] = deque()  # since when, and which descriptors; they belong to the process, not to a run
 
 
@@ -381,20 +380,5 @@ def _put_away(descriptor: int) -> None:
 
 def note_keyword(call: str, word: str, known: tuple[str, ...]) -> None:
     """Report an unknown argument, once: it must not end a training, as a TypeError would."""
-    if (call, word) not in _noted:
-        _noted.add((call, word))
-        warn(f"{call}() ignores the argument `{conversion.clean(word)[:100]}`; it has {', '.join(known)}")
-
-
-def plain_name(given: str) -> str:
-    """The name of a run, project or tag, without line breaks and other control characters. They are noted once."""
-    name = without_control_characters(given)
-    if name != given and ("name", name) not in _noted:
-        _noted.add(("name", name))
-        warn(f"a name must not contain line breaks or other control characters; `{name[:100]}` is recorded")
-    return name
-
-
-def warn(text: str) -> None:
-    """Print a warning to stderr, not with `warnings`: those can be turned into errors."""
-    conversion.result_of(lambda: sys.stderr.write(f"phalanx: {text}\n"), None)  # stderr may be closed
+    text = f"{call}() ignores the argument `{conversion.clean(word)[:100]}`; it has {', '.join(known)}"
+    warn_once(call, word, text)

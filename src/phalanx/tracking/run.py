@@ -15,7 +15,7 @@ from phalanx.tracking import external_folder, saved_files
 from phalanx.tracking import values as conversion
 from phalanx.tracking.environment_marks import MARKS
 from phalanx.tracking.media import Media
-from phalanx.tracking.recorder import plain_name, warn
+from phalanx.tracking.notices import plain_name, warn
 from phalanx.tracking.run_config import RunConfig, RunSummary, launch_name, launch_params
 from phalanx.tracking.values import error_text, guarded, named_fault, short_name
 
@@ -128,7 +128,7 @@ class TrackedRun(Media):
         def note() -> dict[str, Any]:
             merged = {**(given or {}), **values}
             texts = {key: None if text is None else conversion.short_text(str(text)) for key, text in merged.items()}
-            return {"values": {short_name(plain_name(conversion.clean(str(key)))): text for key, text in texts.items()}}
+            return {"values": {short_name(conversion.clean(str(key))): text for key, text in texts.items()}}
 
         self.note("labels", note)
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from phalanx.tracking import external_folder
-from phalanx.tracking.recorder import note_keyword, plain_name, warn
+from phalanx.tracking.notices import plain_name, warn
+from phalanx.tracking.recorder import note_keyword
 from phalanx.tracking.values import clean, error_text, guarded
 
 KNOWN = (

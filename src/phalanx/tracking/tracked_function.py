@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, Callable, Tuple  # noqa: UP035 - Python 3.8
 
-from phalanx.tracking.recorder import warn
+from phalanx.tracking.notices import warn
 from phalanx.tracking.run import TrackedRun
 from phalanx.tracking.values import HOLDERS, PLAIN, error_text, guarded, mapping_of, result_of
 

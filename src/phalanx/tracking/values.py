@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from phalanx.naming import without_control_characters
+from phalanx.tracking.notices import plain_name
 
 LONGEST_NAME = 500
 LONGEST_TEXT = 1 << 20  # characters of one param or text
@@ -110,7 +110,7 @@ def short_name(name: Any) -> str:
     if not text:
         raise NotANumber("a name must not be empty")
     if not text.isprintable():  # cheap, for every metric of every step
-        text = without_control_characters(text)
+        text = plain_name(text)
     return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
 
 

@@ -1,11 +1,15 @@
 /** The compared runs or groups, to show, hide, highlight or remove. */
 
 import "./Legend.css";
+import { useMemo } from "react";
 import { Swatch } from "../charts";
 import { Link } from "../router";
 import type { RunRow } from "../types";
 import { StatusMark } from "../ui";
+import { differingParams, valueText } from "./fields";
 import type { Entry } from "./lines";
+
+const MAX_PARAMS = 8;
 
 interface Props {
   entries: Entry[];
@@ -20,7 +24,8 @@ interface Props {
 }
 
 export function Legend(props: Props) {
-  const { entries, isGrouped, onSwitch } = props;
+  const { entries, isGrouped, onSwitch, rows } = props;
+  const params = useMemo(() => differingParams([...rows.values()]).slice(0, MAX_PARAMS), [rows]);
   const shown = entries.filter((entry) => entry.isOn).length;
   return (
     <section className="compare-legend" aria-label={isGrouped ? "Groups of runs" : "Runs"}>
@@ -41,16 +46,18 @@ export function Legend(props: Props) {
       </div>
       <ul>
         {entries.map((entry) => (
-          <LegendEntry key={entry.key} entry={entry} {...props} />
+          <LegendEntry key={entry.key} entry={entry} params={params} {...props} />
         ))}
       </ul>
     </section>
   );
 }
 
-function LegendEntry({ entry, ...props }: Props & { entry: Entry }) {
+/** An entry with the params in which the runs differ. */
+function LegendEntry({ entry, params, ...props }: Props & { entry: Entry; params: readonly string[] }) {
   const { highlighted, off, onHighlight, onSwitch } = props;
   const row = props.isGrouped ? undefined : props.rows.get(entry.key);
+  const differences = row && params.map((name) => `${name} ${valueText(row.params[name])}`).join(", ");
   const toggle = () => onSwitch(entry.isOn ? [...off, entry.key] : off.filter((key) => key !== entry.key));
   const classes = ["legend-entry", entry.isOn ? "" : "is-off", highlighted === entry.key ? "is-highlighted" : ""].join(
     " ",
@@ -68,7 +75,14 @@ function LegendEntry({ entry, ...props }: Props & { entry: Entry }) {
         onBlur={() => onHighlight(null)}
       >
         <Swatch color={entry.color} />
-        <span className="legend-label">{entry.label}</span>
+        <span className="legend-text">
+          <span className="legend-label">{entry.label}</span>
+          {differences && (
+            <span className="legend-params" title={differences}>
+              {differences}
+            </span>
+          )}
+        </span>
         {props.isGrouped && <span className="soft">{entry.runs.length}</span>}
       </button>
       {row && (

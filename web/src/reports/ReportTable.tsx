@@ -1,6 +1,7 @@
 /** A table of chosen runs in a report. */
 
 import { type ReactNode, useEffect, useRef } from "react";
+import { differingParams } from "../compare/fields";
 import { ago, durationText, elapsedSeconds, num, number, runTitle, timestamp, value } from "../format";
 import { Link } from "../router";
 import type { Json, RunRow } from "../types";
@@ -58,9 +59,7 @@ export function columnTitle(column: string): string {
 
 /** The name, the status, params that differ, and some metrics. */
 export function defaultColumns(runs: readonly RunRow[]): string[] {
-  const params = [...new Set(runs.flatMap((run) => Object.keys(run.params)))].filter(
-    (name) => new Set(runs.map((run) => JSON.stringify(run.params[name]))).size > 1,
-  );
+  const params = differingParams([...runs]);
   const metrics = [...new Set(runs.flatMap((run) => Object.keys(run.summary)))];
   return [
     "name",

@@ -21,7 +21,7 @@ import { type Column, writeColumns } from "./columns";
 import { groupTitle } from "./GroupMenu";
 import { DEFAULT_SORT, pagePath, type RunQuery } from "./pagedRuns";
 import { normalizeQuery } from "./querySuggestions";
-import { Head, LEAD, STATUS } from "./tableHead";
+import { Head, LEAD, STATUS, tableGrid } from "./tableHead";
 
 const PAGE = 100;
 const MAX_RUNS = 100; // of an unfolded group
@@ -90,8 +90,7 @@ export default function GroupedTable({
       return next;
     });
   }, []);
-  const template = `minmax(${LEAD.width}px, 1fr) ${STATUS.width}px ${columns.map(({ width }) => `${width}px`).join(" ")}`;
-  const width = LEAD.width + STATUS.width + columns.reduce((sum, column) => sum + column.width, 0);
+  const { template, width } = useMemo(() => tableGrid(columns), [columns]);
   if (error) {
     return (
       <div className="runs-failure">

@@ -18,7 +18,7 @@ import { scrollTo } from "../ui/virtualRows";
 import { Row } from "./cells";
 import type { Column } from "./columns";
 import { DEFAULT_SORT, isFolded, type PagedRuns, pagePath } from "./pagedRuns";
-import { Head, LEAD, STATUS } from "./tableHead";
+import { Head, LEAD, STATUS, tableGrid } from "./tableHead";
 import { TableRows, type Trials } from "./unfolded";
 
 const ROW_HEIGHT = 34;
@@ -135,11 +135,7 @@ export function RunsTable({
     isAtTop: () => (scroller.current?.scrollTop ?? 0) < ROW_HEIGHT,
   }));
 
-  const template = useMemo(
-    () => `minmax(${LEAD.width}px, 1fr) ${STATUS.width}px ${columns.map(({ width }) => `${width}px`).join(" ")}`,
-    [columns],
-  );
-  const width = LEAD.width + STATUS.width + columns.reduce((sum, column) => sum + column.width, 0);
+  const { template, width } = useMemo(() => tableGrid(columns), [columns]);
   const isTight = useMediaQuery(`(max-width: ${width + 40}px)`);
   const selectAll = async (): Promise<void> => {
     if (selected.size) return onSelected(new Map());

@@ -6,6 +6,15 @@ import { DEFAULT_SORT } from "./pagedRuns";
 export const LEAD: Column = { key: "name", title: "Run", sort: "name", width: 320 };
 export const STATUS: Column = { key: "status", title: "Status", sort: "status", width: 122 };
 
+/** The grid of all rows of a table, and its width. */
+export function tableGrid(columns: readonly Column[]): { template: string; width: number } {
+  const fixed = [STATUS, ...columns].map(({ width }) => width);
+  return {
+    template: `minmax(${LEAD.width}px, 1fr) ${fixed.map((width) => `${width}px`).join(" ")}`,
+    width: fixed.reduce((sum, width) => sum + width, LEAD.width),
+  };
+}
+
 type HeadProps = {
   /** All columns; the first one is that of the names. */
   columns: readonly Column[];

@@ -44,7 +44,7 @@ HEAD = ("ID", "NAME", "STATUS", "AGE", "TOOK", "FRAMEWORK")
     metavar="FIELD",
     help="Also show a field, such as gpus, params.lr, metric.loss (its last value), min.loss or best.loss. Repeatable.",
 )
-@click.option("--project", help="Only runs of this project.")
+@click.option("--project", help="Only runs of this project, and of those nested in it.")
 @click.option(
     "-n",
     "--limit",
@@ -77,6 +77,7 @@ def command(
     failed), `params.lr:nil` (without it).
     """
     from phalanx.home.stars import OWNER
+    from phalanx.store.project_scope import enclosing_projects
     from phalanx.store.rows import run_row
     from phalanx.store.run_csv import csv_lines
     from phalanx.store.run_fields import check_column
@@ -90,7 +91,8 @@ def command(
         return runs, count, {run.id: why for run in runs if (why := workspace.waits_for(run))}
 
     # A query is for the runs of the home or server: nothing is known of these.
-    unsent = [] if query or offset else [run for run in unsent_here() if project in (None, run.project)]
+    known = [] if query or offset else unsent_here()
+    unsent = [run for run in known if project is None or project in enclosing_projects(run.project)]
 
     def lines(workspace: Workspace) -> list[str]:
         runs, count, waits = found(workspace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -22,13 +23,14 @@ from phalanx.cli.options import (
     with_target,
 )
 from phalanx.cli.render.output import print_json
-from phalanx.cli.workspace.base import open_workspace
+from phalanx.cli.user_defaults import default_of
+from phalanx.cli.workspace.base import open_workspace, selected_server
 from phalanx.errors import CallError, SpecError, SpecErrors
 
 if TYPE_CHECKING:
+    from phalanx.cli.file_references import LoadedFiles
     from phalanx.cli.workspace.base import Workspace
     from phalanx.spec import Spec
-    from phalanx.spec.tree import Node
     from phalanx.store import Run
     from phalanx.submission.model import Submission
 
@@ -40,8 +42,17 @@ MOST_RUNS = 10_000  # of one call
 @click.option("--name", help="Name of the run, overriding the file.")
 @click.option("--description", help="Description of the run.")
 @click.option("--tags", metavar="A,B", help="Tags to add to those of the file.")
-@click.option("--project", default="default", show_default=True, help="Project of the run.")
-@click.option("--on", "backend", metavar="BACKEND", help="Backend to run on [default: the file's, or this machine].")
+@click.option(
+    "--project",
+    default=lambda: default_of("project"),
+    help="Project of the run. `team/vision` is inside of `team`.  [default: that of `phalanx config`, or default]",
+)
+@click.option(
+    "--on",
+    "backend",
+    metavar="BACKEND",
+    help="Backend to run on.  [default: the file's, that of `phalanx config`, or this machine]",
+)
 @cluster_options
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher priorities leave the queue first.")
 @click.option("--timeout", metavar="TIME", help='Stop the run after this time: seconds, or "90m", "1d12h".')
@@ -50,6 +61,11 @@ MOST_RUNS = 10_000  # of one call
     multiple=True,
     metavar="RUN[:END]",
     help="Start when RUN has ended: succeeded (default), failed or done. Repeat it to wait for several runs.",
+)
+@click.option(
+    "--hold",
+    metavar="TIME",
+    help="After the last failed attempt, keep the allocation this long for `phalanx shell` and `exec`.",
 )
 @click.option("--strict", is_flag=True, help="Fail if the run requests more than this machine has.")
 @click.option("--unchecked", is_flag=True, help="Submit even if the site profile or sbatch predicts a rejection.")
@@ -81,11 +97,12 @@ def command(
     name: str | None,
     description: str | None,
     tags: str | None,
-    project: str,
+    project: str | None,
     backend: str | None,
     priority: int,
     timeout: str | None,
     after: tuple[str, ...],
+    hold: str | None,
     strict: bool,
     unchecked: bool,
     snapshot: bool,
@@ -126,26 +143,26 @@ def command(
     values = parse_params(params)
     submissions = [
         Submission(
-            spec=loaded,
-            tree=tree,
+            spec=loaded.spec,
+            tree=loaded.tree,
             environment=dict(os.environ),
             code=CodeSource(Path.cwd(), is_snapshot=snapshot),
-            files=texts,
-            params=values,
+            files=loaded.files,
+            params=dict(loaded.params),
             name=name,
             description=description,
             tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
-            project=project,
+            project=project or "default",
             priority=priority,
             timeout_s=seconds_of("--timeout", timeout),
             after=after,
-            on=backend,
+            on=backend or _default_backend(loaded.spec),
             cluster=cluster,
             is_strict=strict,
             is_unchecked=unchecked,
             is_built=build,
         )
-        for texts, loaded, tree in _loaded(_file_sets(files, each_of, to, is_each=each), values)
+        for loaded in _loaded(_held(_file_sets(files, each_of, to, is_each=each), hold), values)
     ]
     with open_workspace(settled=False, quiet=as_json) as workspace:
         if each or times is not None:
@@ -156,6 +173,11 @@ def command(
             run = create()
             code = watch_or_detach(workspace, run, detach=detach, as_json=as_json)
     sys.exit(code)
+
+
+def _default_backend(loaded: Spec) -> str | None:
+    """The backend of `phalanx config`, for a file without one. A server has its own."""
+    return None if loaded.backend or selected_server() is not None else default_of("backend")
 
 
 def _file_sets(
@@ -171,17 +193,24 @@ def _file_sets(
     return [with_target(one, to) for one in sets]
 
 
-def _loaded(
-    file_sets: Sequence[list[tuple[str, bytes]]], params: dict[str, str]
-) -> list[tuple[list[tuple[str, bytes]], Spec, Node]]:
+def _held(file_sets: list[list[tuple[str, bytes]]], hold: str | None) -> list[list[tuple[str, bytes]]]:
+    """The same with `environment.hold` in a last file, as `--hold` sets it. Raises CallError."""
+    hold_s = seconds_of("--hold", hold)
+    if hold_s is None:
+        return file_sets
+    own = json.dumps({"environment": {"hold": hold_s}}).encode()
+    return [[*texts, ("--hold", own)] for texts in file_sets]
+
+
+def _loaded(file_sets: Sequence[list[tuple[str, bytes]]], params: dict[str, str]) -> list[LoadedFiles]:
     """The files, specs and trees of all runs. Raises SpecErrors with the errors of all files, CallError."""
-    from phalanx.plan.framework_checks import load
+    from phalanx.cli.file_references import load_files
 
     found = []
     errors: list[SpecError] = []
     for texts in file_sets:
         try:
-            found.append((texts, *load(texts, params)))
+            found.append(load_files(texts, params))
         except SpecErrors as fault:
             errors += fault.errors
     if errors:

@@ -31,12 +31,15 @@ from phalanx.scheduler.runner import TURN_S, SchedulerRunner, schedule_once, sta
 from phalanx.store.model_index import ModelIndex
 
 if TYPE_CHECKING:
+    from phalanx.artifacts.code_record import CodeRecord
     from phalanx.artifacts.downloads import DownloadResult
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
     from phalanx.client.groups import HomeGroup
+    from phalanx.client.pipelines import HomePipeline
     from phalanx.home.home import Home
+    from phalanx.home.projects import ProjectDetails, ProjectSummary
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.lines import LogLine
     from phalanx.logs.replica_logs import LogSource
@@ -75,9 +78,15 @@ class HomeWorkspace:
 
     def group(self, run: Run) -> HomeGroup:
         from phalanx.client.groups import HomeGroup
-        from phalanx.scheduler.group_report import GroupReport
+        from phalanx.scheduler.search.group_report import GroupReport
 
         return HomeGroup(self.rows, GroupReport(self.home, self.rows, run))
+
+    def pipeline(self, run: Run) -> HomePipeline:
+        from phalanx.client.pipelines import HomePipeline
+        from phalanx.scheduler.pipelines.report import PipelineReport
+
+        return HomePipeline(self.rows, PipelineReport(self.home, self.rows, run))
 
     def change_group(self, group: Run, verb: str, *args: Any) -> Run:
         """Leave a request (a method of `GroupRequests`), and wait until a scheduler, here or in another process, has
@@ -154,6 +163,24 @@ class HomeWorkspace:
             self._queue = now, report
         return self._queue[1].why(run)
 
+    @property
+    def projects(self) -> HomeProjects:
+        return HomeProjects(self.home, self.rows)
+
+    def code(self, run: Run) -> CodeRecord:
+        """The git commit, the uncommitted changes and the snapshot of a run's code."""
+        from phalanx.artifacts.code_record import read_code
+
+        return read_code(self.home.run(run.id))
+
+    def get_code(self, run: Run, target: Path) -> None:
+        """Write the files of its snapshot to a new folder. Raises CallError."""
+        from phalanx.artifacts.code_record import code_tree, copy_code
+
+        tree = code_tree(self.home.run(run.id))
+        if tree is not None:
+            copy_code(tree, target)
+
     def lies_in(self, run: Run) -> Mapping[str, str]:
         """The location of a run: its folder and the packages installed for it."""
         folder = self.home.run(run.id).path
@@ -173,6 +200,34 @@ def attending(home: Home, store: Store) -> Iterator[SchedulerRunner]:
         yield runner
     finally:
         runner.release()
+
+
+class HomeProjects:
+    """All methods raise CallError."""
+
+    def __init__(self, home: Home, store: Store) -> None:
+        from phalanx.home.projects import Projects
+
+        self._projects = Projects(home, store)
+
+    def list(self) -> list[ProjectSummary]:
+        return self._projects.list()
+
+    def show(self, name: str) -> ProjectDetails:
+        return self._projects.show(name)
+
+    def create(self, name: str, description: str) -> ProjectSummary:
+        from phalanx.home.stars import OWNER
+
+        return self._projects.create(name, description, OWNER)
+
+    def describe(self, name: str, description: str) -> ProjectSummary:
+        from phalanx.home.stars import OWNER
+
+        return self._projects.describe(name, description, OWNER)
+
+    def remove(self, name: str) -> None:
+        self._projects.remove(name)
 
 
 class HomeFiles:
@@ -343,9 +398,9 @@ class HomeRunActions:
         """Archive or unarchive runs, and groups with their trials. Raises CallError before changing anything if one has
         not finished."""
         from phalanx.ingest.run_changes import RunEdit, change_runs, require_archivable
-        from phalanx.submission.removal import with_trials
+        from phalanx.submission.removal import with_parts
 
-        found = with_trials(self.store, runs)
+        found = with_parts(self.store, runs)
         if archived:
             require_archivable(found)
         change_runs(self.home, self.store, found, RunEdit(archived=archived))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,18 +24,21 @@ from phalanx.cli.workspace.log_follower import LogBatch, follow, wait
 from phalanx.client import Client, RequestRefused
 from phalanx.client.queries import RemoteLogFollower
 from phalanx.client.rows import Details, replica_of, run_of
-from phalanx.errors import CallError
+from phalanx.errors import CallError, path_error
 from phalanx.logs.lines import LogLine
 from phalanx.stored_plan import PlanDamaged, decode_plan
 
 if TYPE_CHECKING:
+    from phalanx.artifacts.code_record import CodeRecord
     from phalanx.artifacts.downloads import DownloadResult
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
     from phalanx.client.config import ServerChoice
     from phalanx.client.groups import RemoteGroup
+    from phalanx.client.pipelines import RemotePipeline
     from phalanx.client.series import RemoteSeries
+    from phalanx.home.projects import ProjectDetails, ProjectSummary
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.replica_logs import LogSource
     from phalanx.store import Artifact, ReplicaRecord, Run, StatusChange
@@ -61,6 +65,9 @@ class ServerWorkspace:
 
     def group(self, run: Run) -> RemoteGroup:
         return self.client.group(run)
+
+    def pipeline(self, run: Run) -> RemotePipeline:
+        return self.client.pipeline(run)
 
     def change_group(self, group: Run, verb: str, *args: Any) -> Run:
         getattr(self.client.group(group), verb)(*args)
@@ -108,6 +115,24 @@ class ServerWorkspace:
 
     def waits_for(self, run: Run) -> str | None:
         return self.rows.waits.get(run.id)
+
+    @property
+    def projects(self) -> ServerProjects:
+        return ServerProjects(self.client)
+
+    def code(self, run: Run) -> CodeRecord:
+        return self.client.code(run)
+
+    def get_code(self, run: Run, target: Path) -> None:
+        from phalanx.backends.code_archive import unpack
+
+        with tempfile.NamedTemporaryFile(prefix="phalanx-") as packed:
+            self.client.download_code(run, packed.name)
+            try:
+                with open(packed.name, "rb") as stream:
+                    unpack(stream, target)
+            except OSError as fault:
+                raise path_error(f"cannot write {target}", fault) from None
 
     def lies_in(self, run: Run) -> Mapping[str, str]:  # noqa: ARG002 - the same for all runs
         return {"server": self.server}
@@ -185,6 +210,26 @@ class ServerRows:
 
     def artifacts(self, run_id: str) -> list[Artifact]:
         return list(self._details(run_id).artifacts)
+
+
+class ServerProjects:
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def list(self) -> list[ProjectSummary]:
+        return self.client.project_summaries()
+
+    def show(self, name: str) -> ProjectDetails:
+        return self.client.project(name)
+
+    def create(self, name: str, description: str) -> ProjectSummary:
+        return self.client.create_project(name, description)
+
+    def describe(self, name: str, description: str) -> ProjectSummary:
+        return self.client.describe_project(name, description)
+
+    def remove(self, name: str) -> None:
+        self.client.remove_project(name)
 
 
 class ServerFiles:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
+from phalanx.home.record_file import RecordFile
 from phalanx.naming import has_control_characters
 from phalanx.server.auth.identities import ALL, Role, role_or_least
-from phalanx.server.auth.record_file import RecordFile
 
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 1000
 MOST_PROJECTS = 200  # per user: lists query the database for all of them at once

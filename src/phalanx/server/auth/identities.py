@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from phalanx.errors import CallError
+from phalanx.store.project_scope import ProjectScope, enclosing_projects
 
 ALL = "*"
 
@@ -41,18 +42,24 @@ def role_or_least(word: str) -> Role:
     return {**ROLES, **OLD_WORDS}.get(word, Role.VIEWER)
 
 
+def _above(project: str) -> tuple[str, ...]:
+    """Where a role on a project may be given: on itself, on one that it is nested in, or on all."""
+    return (ALL, *enclosing_projects(project))
+
+
 class Identity(NamedTuple):
     """The caller. An identity with a run is that run itself, and may write to that attempt only."""
 
     name: str
-    roles: Mapping[str, Role]  # by project; `*` means all projects
+    roles: Mapping[str, Role]  # by project, and those nested in it; `*` means all projects
     run_id: str | None = None
     attempt: int | None = None
     address: str = ""
     kind: str = "token"  # token, user, run, session or proxy
+    user: str | None = None  # the person, also behind a session or a token of their own
 
     def role_on(self, project: str) -> Role | None:
-        found = [role for place in (ALL, project) if (role := self.roles.get(place)) is not None]
+        found = [role for place in _above(project) if (role := self.roles.get(place)) is not None]
         return max(found) if found else None
 
     def has(self, role: Role, project: str = ALL) -> bool:
@@ -67,18 +74,18 @@ class Identity(NamedTuple):
         """Equal for callers who get the same answers: the same name with the same permissions."""
         return self.name, self.kind, self.run_id, self.attempt, frozenset(self.roles.items())
 
-    def projects(self, role: Role) -> frozenset[str] | None:
-        """The projects on which the caller has at least this role; None means all."""
+    def projects(self, role: Role) -> ProjectScope | None:
+        """The projects on which the caller has at least this role, with those nested in them; None means all."""
         if self.has(role):
             return None
-        return frozenset(project for project, mine in self.roles.items() if project != ALL and mine >= role)
+        return ProjectScope(project for project, mine in self.roles.items() if project != ALL and mine >= role)
 
 
 def least(one: Mapping[str, Role], other: Mapping[str, Role]) -> dict[str, Role]:
     """The permissions that both identities have."""
     found: dict[str, Role] = {}
     for place in {*one, *other}:
-        roles = [max((given[key] for key in (place, ALL) if key in given), default=None) for given in (one, other)]
+        roles = [max((given[key] for key in _above(place) if key in given), default=None) for given in (one, other)]
         if roles[0] is not None and roles[1] is not None:
             found[place] = min(roles[0], roles[1])
     return found

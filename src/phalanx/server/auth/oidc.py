@@ -1,7 +1,8 @@
 """Sign-on with OpenID Connect: authorisation code flow with PKCE.
 
 https://openid.net/specs/openid-connect-core-1_0.html, https://www.rfc-editor.org/rfc/rfc7636 (PKCE),
-https://www.rfc-editor.org/rfc/rfc9207 (`iss` of responses)
+https://www.rfc-editor.org/rfc/rfc9207 (`iss` of responses),
+https://openid.net/specs/openid-connect-rpinitiated-1_0.html (sign-out at the provider)
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import base64
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import threading
 import time
@@ -19,7 +21,7 @@ from urllib.parse import quote, urlencode
 
 from phalanx import extras
 from phalanx.errors import SystemFault
-from phalanx.server.auth.sign_on import OidcSettings, groups_in
+from phalanx.server.auth.sign_on import OidcSettings, checked_url, groups_in
 
 if TYPE_CHECKING:
     import httpx
@@ -34,6 +36,8 @@ TIMEOUT_S = 10.0
 LARGEST_ANSWER = 1 << 20
 LEEWAY_S = 60  # between the clocks of the provider and this machine
 ATTEMPT_S = 600  # for a user to authenticate at the provider
+LONGEST_HINT = 3500  # a browser keeps cookies of up to 4096 bytes
+HINT = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)  # what an ID token consists of
 
 
 class SignOnRefused(Exception):
@@ -77,6 +81,7 @@ class SignedOn(NamedTuple):
     subject: str
     name: str
     groups: list[str]
+    id_token: str
 
 
 class Provider:
@@ -160,8 +165,7 @@ class Provider:
             "code_challenge": challenge,
             "code_challenge_method": "S256",
         }
-        endpoint = self.metadata()["authorization_endpoint"]
-        return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
+        return _with_query(self.metadata()["authorization_endpoint"], query)
 
     def finish(self, attempt: SignOnAttempt, response: Mapping[str, str]) -> SignedOn:
         """The user whom the provider's response is about. Raises SignOnRefused, SystemFault."""
@@ -176,8 +180,9 @@ class Provider:
         if not response.get("code"):
             raise SignOnRefused("the response has no code")
         tokens = self._exchange(attempt, response["code"])
-        claims = self.verified(str(tokens.get("id_token", "")), attempt.nonce)
-        return self._user(claims, tokens.get("access_token"))
+        id_token = str(tokens.get("id_token", ""))
+        claims = self.verified(id_token, attempt.nonce)
+        return self._user(claims, tokens.get("access_token"), id_token)
 
     def _exchange(self, attempt: SignOnAttempt, code: str) -> dict[str, Any]:
         form = {
@@ -226,7 +231,22 @@ class Provider:
             raise SignOnRefused("the ID token was issued to another client")
         return claims
 
-    def _user(self, claims: dict[str, Any], access_token: Any) -> SignedOn:
+    def sign_out_url(self, hint: str) -> str | None:
+        """Where the user signs out of the provider, too; None if it has no such address. `hint`: the ID token of the
+        session, or an empty text. Raises SystemFault, SignOnRefused."""
+        endpoint = self.metadata().get("end_session_endpoint")
+        if not self.settings.sign_out or not isinstance(endpoint, str):
+            return None
+        try:
+            checked_url(endpoint.partition("?")[0])
+        except ValueError as fault:
+            raise _unusable(endpoint, str(fault)) from None
+        query = {"client_id": self.settings.client_id, "post_logout_redirect_uri": self.settings.signed_out_uri}
+        if HINT.fullmatch(hint):
+            query["id_token_hint"] = hint
+        return _with_query(endpoint, query)
+
+    def _user(self, claims: dict[str, Any], access_token: Any, id_token: str) -> SignedOn:
         name_claim, groups_claim = self.settings.name_claim, self.settings.groups_claim
         endpoint = self.metadata().get("userinfo_endpoint")
         is_complete = name_claim in claims and groups_claim in claims
@@ -240,13 +260,23 @@ class Provider:
             raise SignOnRefused("the provider has not verified the email address")
         if not isinstance(name, str):
             raise SignOnRefused(f"the provider sent no claim `{name_claim}`: set `oidc.name_claim`")
-        return SignedOn(f"{self.settings.issuer} {claims['sub']}", name, groups_in(claims.get(groups_claim)))
+        subject = f"{self.settings.issuer} {claims['sub']}"
+        return SignedOn(subject, name, groups_in(claims.get(groups_claim)), id_token)
 
 
 def local_path(path: str) -> str:
     """A path of this server's page; `/` for anything that a browser could read as another address."""
     is_path = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() and "\\" not in path
     return path if is_path and len(path) <= 2000 and path.isascii() else "/"
+
+
+def sign_out_hint(user: SignedOn) -> str:
+    """What a cookie keeps for the sign-out; empty if the ID token is too long for one."""
+    return user.id_token if len(user.id_token) <= LONGEST_HINT else ""
+
+
+def _with_query(endpoint: str, query: Mapping[str, str]) -> str:
+    return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
 
 def _base64(data: bytes) -> str:

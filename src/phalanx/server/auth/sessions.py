@@ -15,10 +15,10 @@ import secrets
 import time
 from pathlib import Path
 
+from phalanx.home.record_file import RecordFile
 from phalanx.home.run_tokens import server_secret
 from phalanx.server.auth.accounts import Accounts
 from phalanx.server.auth.identities import Identity
-from phalanx.server.auth.record_file import RecordFile
 from phalanx.server.auth.tokens import Tokens
 
 LIFE_S = 7 * 86_400
@@ -79,7 +79,7 @@ class Sessions:
         are looked up for each request."""
         if kind == USER:
             user = self.accounts.find(name)
-            return (user.hash, Identity(user.name, user.roles)) if user is not None else ("", None)
+            return (user.hash, Identity(user.name, user.roles, user=user.name)) if user is not None else ("", None)
         token = next((token for token in self.tokens.known() if token.name == name), None)
         return (token.hash, self.tokens.identity(token)) if token is not None else ("", None)
 

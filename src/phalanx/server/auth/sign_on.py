@@ -22,7 +22,7 @@ LARGEST_FILE = 1 << 20
 HOUR_S = 3600
 
 
-def _checked_url(url: str) -> str:
+def checked_url(url: str) -> str:
     """Tokens and codes travel to these addresses: only over TLS, or on this machine."""
     parts = urlsplit(url)
     is_local = parts.hostname == "localhost" or _is_loopback(parts.hostname or "")
@@ -45,7 +45,7 @@ def _checked_network(text: str) -> str:
     return text
 
 
-Url = Annotated[str, AfterValidator(_checked_url)]
+Url = Annotated[str, AfterValidator(checked_url)]
 Network = Annotated[str, AfterValidator(_checked_network)]
 Word = Annotated[str, Field(min_length=1, max_length=500)]
 
@@ -73,6 +73,12 @@ class OidcSettings(_Section):
     scopes: tuple[Word, ...] = ("openid", "profile", "email")
     name_claim: Word = "preferred_username"
     groups_claim: Word = "groups"
+    sign_out: bool = True  # signing out of the page signs out of the provider, too, if it supports that
+
+    @property
+    def signed_out_uri(self) -> str:
+        """Where the provider sends users who have signed out."""
+        return f"{self.url.rstrip('/')}/login"
 
     @property
     def redirect_uri(self) -> str:

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError
+from phalanx.home.record_file import RecordFile
 from phalanx.home.run_tokens import PREFIX, SECRET_BYTES, run_mac, run_token, server_secret
 from phalanx.home.stars import OWNER
 from phalanx.server.auth.accounts import MOST_PROJECTS, Accounts, check_project
 from phalanx.server.auth.identities import ALL, Identity, least, role_named, role_or_least
-from phalanx.server.auth.record_file import RecordFile
 
 __all__ = ["Token", "Tokens", "is_token", "run_token"]
 
@@ -141,7 +141,7 @@ class Tokens:
             if user is None or user.created > token.created:  # or a new user who has taken the name since
                 return None
             roles = least(roles, user.roles)
-        return Identity(token.name, roles)
+        return Identity(token.name, roles, user=token.user)
 
     def _identify_run(self, text: str) -> Identity | None:
         match = _RUN_TOKEN.match(text)

@@ -26,7 +26,7 @@ from phalanx.server.http.response_cache import CachedContent
 
 V1 = "/api/v1"
 # Routes whose response is made from the database alone, and does not contain the name of the caller.
-FROM_DATABASE = frozenset((f"{V1}/runs", f"{V1}/runs/{{run_id}}", f"{V1}/projects", f"{V1}/groups"))
+FROM_DATABASE = frozenset((f"{V1}/runs", f"{V1}/runs/{{run_id}}", f"{V1}/groups"))
 REVALIDATED = tuple(f"{V1}/{name}" for name in ("runs", "projects", "groups", "charts", "compare", "queue", "models"))
 NEVER_STORED = (f"{V1}/runs/{{run_id}}/environment/{{replica}}",)  # may hold secrets
 LONGEST_S = 2.0  # a response that depends on the database is made again after this time: queries may be relative to now

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx.errors import SystemFault
+from phalanx.home.record_file import RecordFile
 from phalanx.naming import has_control_characters
 from phalanx.server.auth.identities import ALL
-from phalanx.server.auth.record_file import RecordFile
 from phalanx.server.mlflow.errors import MlflowError, not_found
 
 DEFAULT_ID, DEFAULT_NAME, DEFAULT_PROJECT = "0", "Default", "default"

@@ -1,13 +1,19 @@
-"""/api/v1/models/{name}/versions/{number}/files: the files of a model version. The registry has its own copy of them:
-they outlive the run that made them."""
+"""/api/v1/models/{name}/versions/{number}/…: the files of a model version, one by one or all at once.
+
+The registry has its own copy of them: they outlive the run that made them.
+"""
 
 from __future__ import annotations
 
+import tarfile
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi import Path as PathPart
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from phalanx.artifacts.objects import FileRecord
 from phalanx.artifacts.trees import FILE, FOLDER, LINK, Tree, TreeEntry
@@ -16,20 +22,26 @@ from phalanx.registry.registry import Registry
 from phalanx.server.auth.identities import Identity, Role
 from phalanx.server.auth.model_visibility import ModelVisibility
 from phalanx.server.context import Caller, Context, Here
-from phalanx.server.http import documented_content
-from phalanx.server.http.file_responses import file_answer
+from phalanx.server.http.documented_content import FILE as FILE_CONTENT
+from phalanx.server.http.documented_content import content
+from phalanx.server.http.file_responses import SAFE, file_answer
 from phalanx.server.http.paths import opened
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.schemas.model_files import VersionFiles
 from phalanx.store.model_index import ModelVersion
 
+CHUNK = 1 << 18
+BLOCK = 512  # of a tar archive
+
 Name = Annotated[str, PathPart(max_length=200)]
 Number = Annotated[int, PathPart(ge=1, le=10**9)]
 
-router = APIRouter(prefix="/api/v1/models/{name}/versions/{number}/files", tags=["models"])
+DOWNLOAD = {**FILE_CONTENT, 200: content("*/*", description="The file, or all files as a tar.")[200]}
+
+router = APIRouter(prefix="/api/v1/models/{name}/versions/{number}", tags=["models"])
 
 
-@router.get("", response_model=VersionFiles)
+@router.get("/files", response_model=VersionFiles)
 def list_version_files(name: Name, number: Number, here: Here, caller: Caller) -> JsonResponse:
     """The files, folders and links of a version, by path, with the digests of files."""
     version, tree = _found(here, caller, name, number)
@@ -38,13 +50,40 @@ def list_version_files(name: Name, number: Number, here: Here, caller: Caller) -
     return JsonResponse({"files": rows})
 
 
-@router.get("/{path:path}", response_class=Response, responses=documented_content.FILE)
+@router.get("/files/{path:path}", response_class=Response, responses=FILE_CONTENT)
 def fetch_version_file(  # noqa: PLR0913 - the parts of its path
     name: Name, number: Number, path: str, *, request: Request, here: Here, caller: Caller
 ) -> Response:
     """One file of a version, or part of it with `Range`."""
     _, tree = _found(here, caller, name, number)
     return file_answer(opened(tree, path), path, request.headers.get("range"))
+
+
+@router.get("/download", response_class=Response, responses=DOWNLOAD)
+def download_version(name: Name, number: Number, request: Request, here: Here, caller: Caller) -> Response:
+    """All files of a version: the file itself, or a tar archive of several."""
+    _, tree = _found(here, caller, name, number)
+    files = [entry for entry in tree.walk() if entry.kind == FILE]
+    if len(files) == 1:
+        return file_answer(opened(tree, files[0].path), files[0].path, request.headers.get("range"))
+    title = quote(f"{name}-{number}.tar", safe="")
+    headers = {**SAFE, "Content-Disposition": f"attachment; filename*=UTF-8''{title}", "Accept-Ranges": "none"}
+    return StreamingResponse(_archive(tree, files), headers=headers, media_type="application/x-tar")
+
+
+def _archive(tree: Tree, files: list[TreeEntry]) -> Iterator[bytes]:
+    """A tar archive, made while it is sent. Of a file that changed meanwhile, as much as was announced."""
+    for entry in files:
+        info = tarfile.TarInfo(entry.path)
+        info.size = entry.size or 0
+        yield info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+        left = info.size
+        with suppress(OSError), tree.open(entry.path) as stream:
+            while left and (data := stream.read(min(CHUNK, left))):
+                left -= len(data)
+                yield data
+        yield bytes(left + -info.size % BLOCK)
+    yield bytes(2 * BLOCK)
 
 
 def _found(here: Context, caller: Identity, name: str, number: int) -> tuple[ModelVersion, Tree]:

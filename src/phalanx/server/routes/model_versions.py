@@ -1,40 +1,27 @@
-"""/api/v1/models/{name}/…: aliases of a model, the files of a version, and the runs that use it."""
+"""/api/v1/models/{name}/…: aliases of a model, and the runs that use it."""
 
 from __future__ import annotations
 
-import tarfile
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Annotated, Any
-from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi import Path as PathPart
-from starlette.responses import Response, StreamingResponse
 
-from phalanx.artifacts.trees import FILE, Tree, TreeEntry
 from phalanx.errors import CallError
 from phalanx.registry.registry import Registry
 from phalanx.server.auth.identities import Identity, Role
 from phalanx.server.auth.model_visibility import ModelVisibility
 from phalanx.server.context import Caller, Context, Here, require_role
-from phalanx.server.http.documented_content import FILE as FILE_CONTENT
-from phalanx.server.http.documented_content import content
 from phalanx.server.http.error_statuses import refusals
-from phalanx.server.http.file_responses import SAFE, file_answer
 from phalanx.server.http.request_models import json_body
 from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.schemas.model_changes import AliasChange, ChangedAliases, ModelUses
 from phalanx.store.model_index import Model, ModelVersion
 
 MOST_USES = 200
-CHUNK = 1 << 18
-BLOCK = 512  # of a tar archive
 
 Name = Annotated[str, PathPart(max_length=200)]
-Number = Annotated[int, PathPart(ge=1, le=10**9)]
-
-DOWNLOAD = {**FILE_CONTENT, 200: content("*/*", description="The file, or all files as a tar.")[200]}
 
 router = APIRouter(prefix="/api/v1/models/{name}", tags=["models"], responses=refusals(404, 409))
 
@@ -64,41 +51,6 @@ def _changed(here: Context, caller: Identity, name: str, change: Any) -> JsonRes
     except CallError as fault:
         raise RequestError(409, str(fault)) from None
     return JsonResponse({"name": name, "aliases": dict(_model(here, caller, name).aliases)})
-
-
-@router.get("/versions/{number}/download", response_class=Response, responses=DOWNLOAD)
-def download_version(name: Name, number: Number, request: Request, here: Here, caller: Caller) -> Response:
-    """The files of a version: the file itself, or a tar archive of several."""
-    version = _version(here, caller, name, number)
-    try:
-        found = Registry(here.home, here.store).resolve(f"{name}/{number}")
-    except CallError as fault:
-        raise RequestError(404, str(fault)) from None
-    if found.path is None:
-        raise RequestError(404, f"the files of {version.title} are not on this server", f"they are at {found.url}")
-    tree = Tree(found.path)
-    files = [entry for entry in tree.walk() if entry.kind == FILE]
-    if len(files) == 1:
-        stream = tree.open(files[0].path)
-        return file_answer(stream, files[0].path, request.headers.get("range"))
-    title = quote(f"{name}-{number}.tar", safe="")
-    headers = {**SAFE, "Content-Disposition": f"attachment; filename*=UTF-8''{title}", "Accept-Ranges": "none"}
-    return StreamingResponse(_archive(tree, files), headers=headers, media_type="application/x-tar")
-
-
-def _archive(tree: Tree, files: list[TreeEntry]) -> Iterator[bytes]:
-    """A tar archive, made while it is sent. Of a file that changed meanwhile, as much as was announced."""
-    for entry in files:
-        info = tarfile.TarInfo(entry.path)
-        info.size = entry.size or 0
-        yield info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
-        left = info.size
-        with suppress(OSError), tree.open(entry.path) as stream:
-            while left and (data := stream.read(min(CHUNK, left))):
-                left -= len(data)
-                yield data
-        yield bytes(left + -info.size % BLOCK)
-    yield bytes(2 * BLOCK)
 
 
 @router.get("/uses", response_model=ModelUses)

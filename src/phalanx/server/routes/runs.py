@@ -21,7 +21,6 @@ from phalanx.server.schemas.runs import (
     BeatAnswer,
     CreatedRun,
     GroupPage,
-    ProjectPage,
     RunChange,
     RunColumns,
     RunCreation,
@@ -31,6 +30,7 @@ from phalanx.server.schemas.runs import (
     RunRow,
 )
 from phalanx.store import Run
+from phalanx.store.project_scope import ProjectScope
 from phalanx.store.rows import replica_row, run_row, status_row
 from phalanx.submission.checks import check_project
 from phalanx.tracking import external_folder
@@ -97,7 +97,7 @@ def list_columns(
     return JsonResponse(kept.get(shown, COLUMNS_S, lambda: _columns(here, shown)))
 
 
-def _columns(here: Context, shown: str | frozenset[str] | None) -> dict[str, Any]:
+def _columns(here: Context, shown: ProjectScope | None) -> dict[str, Any]:
     found = {"params": here.store.param_names(shown), "metrics": here.store.metric_names(shown)}
     return {kind: [{"name": name, "runs": count} for name, count in names] for kind, names in found.items()}
 
@@ -126,14 +126,6 @@ def list_groups(
     return JsonResponse({"count": len(found), "groups": groups})
 
 
-@router.get("/projects", response_model=ProjectPage)
-def list_projects(here: Here, caller: Caller, *, limit: Limit = 1000, offset: Offset = 0) -> JsonResponse:
-    """A page of the projects, each with its number of runs."""
-    found = here.store.projects(visible_projects(caller))
-    rows = [{"name": name, "runs": count} for name, count in found[offset : offset + limit]]
-    return JsonResponse({"count": len(found), "projects": rows})
-
-
 @router.get("/runs/{run_id}", response_model=RunDetails)
 def show_run(run_id: str, here: Here) -> JsonResponse:
     """A run with its params, labels, metric summaries, statuses, replicas, artifacts and facts."""
@@ -142,10 +134,11 @@ def show_run(run_id: str, here: Here) -> JsonResponse:
 
 def whole_run(here: Context, run: Run) -> dict[str, Any]:
     store = here.store
-    is_trial = run.group is not None and run.group in store.facts_of([run.group], "search")
+    whole = [] if run.group is None else [run.group]
     return {
         **waiting_row(store, run),
-        "is_trial": is_trial,
+        "is_trial": bool(whole and store.facts_of(whole, "search")),
+        "is_op": bool(whole and store.facts_of(whole, "pipeline")),
         "labels": store.labels(run.id),
         "facts": store.facts(run.id),
         "summaries": summary_rows(store.summaries(run.id)),

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from phalanx.errors import CallError, SystemFault
 from phalanx.server.auth.credentials import NO_ROLE, cookies_of
 from phalanx.server.auth.identities import Identity
-from phalanx.server.auth.oidc import ATTEMPT_S, Provider, SignedOn, SignOnAttempt, SignOnRefused
+from phalanx.server.auth.oidc import ATTEMPT_S, Provider, SignedOn, SignOnAttempt, SignOnRefused, sign_out_hint
 from phalanx.server.auth.rate_limits import ConcurrencyGate, RateLimits, address_of
 from phalanx.server.auth.sessions import USER
 from phalanx.server.auth.sign_on import HOUR_S, SignOnSettings, read_secret
@@ -25,6 +25,7 @@ from phalanx.server.schemas.sign_on import SignOnOptions
 
 PATH = "/api/v1/sign-on"
 CALLBACK = f"{PATH}/callback"
+HINT_PATH = "/api/v1/session"  # of the only request that the cookie is for
 AT_ONCE, WAITING = 4, 32  # requests to the provider: each occupies a thread
 MOST_REMEMBERED = 10_000
 SORRY = "Sign-on failed. Try again; if it fails again, ask the administrator: the audit log has the reason."
@@ -53,6 +54,20 @@ class SignOn:
         self._used[state] = None
         while len(self._used) > MOST_REMEMBERED:
             self._used.popitem(last=False)
+
+
+async def sign_out_url(request: Request, here: Context) -> str | None:
+    """Where a user who signed on at the provider signs out there, too. None if there is no such place, or if the
+    provider does not answer: the session on this server has ended anyway."""
+    found: SignOn | None = request.app.state.sign_on
+    hint = cookies_of(request.headers).get(_hint_cookie(here))
+    if found is None or found.provider is None or hint is None:
+        return None
+    try:
+        async with found.gate.entered(request.scope["state"]["key"]):
+            return await run_in_threadpool(found.provider.sign_out_url, hint)
+    except (SystemFault, SignOnRefused, RequestError):
+        return None
 
 
 def _provider(request: Request) -> tuple[SignOn, Provider]:
@@ -143,6 +158,15 @@ async def _signed_in(request: Request, here: Context, user: SignedOn, path: str)
         httponly=True,
         samesite="strict",
     )
+    answer.set_cookie(
+        _hint_cookie(here),
+        sign_out_hint(user),
+        max_age=int(life_s),
+        path=HINT_PATH,
+        secure=provider.settings.url.startswith("https:"),
+        httponly=True,
+        samesite="strict",
+    )
     _forget_attempt(answer, here)
     caller = Identity(found.name, found.roles, kind="sign-on")
     note = partial(here.audit.note, caller, f"GET {CALLBACK}", CALLBACK, 303, address_of(request.scope))
@@ -164,6 +188,16 @@ async def _refused(request: Request, here: Context, reason: str, shown: str = SO
 def _to(address: str) -> RedirectResponse:
     headers = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
     return RedirectResponse(address, 303, headers)
+
+
+def forget_hint(request: Request, answer: Response, here: Context) -> None:
+    if _hint_cookie(here) in cookies_of(request.headers):
+        answer.delete_cookie(_hint_cookie(here), path=HINT_PATH, httponly=True, samesite="strict")
+
+
+def _hint_cookie(here: Context) -> str:
+    """The cookie of a session that a sign-on has opened; it holds the ID token."""
+    return f"{here.sessions.cookie}-id"
 
 
 def _cookie(here: Context) -> str:

@@ -22,6 +22,7 @@ from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.routes.charts import visible_runs
 from phalanx.server.schemas.tensorboard import BoardAddress, BoardRequest
 from phalanx.store import Run
+from phalanx.store.project_scope import ProjectScope
 from phalanx.store.series.run_series import RunSeries
 
 FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
@@ -47,13 +48,13 @@ def open_tensorboard(
     url = None
     if _is_here(request):
         boards: Boards = request.app.state.boards
-        seen = projects if projects is None or isinstance(projects, str) else tuple(sorted(projects))
+        seen = None if projects is None else tuple(sorted(projects))
         url = boards.open((tuple(sorted(runs)), query, seen), choose, partial(_data_of, here))
     return JsonResponse({"url": url, "command": " ".join(["phalanx", "tensorboard", *words])})
 
 
 def _choice(
-    here: Context, caller: Identity, runs: list[str], query: str, projects: str | frozenset[str] | None
+    here: Context, caller: Identity, runs: list[str], query: str, projects: ProjectScope | None
 ) -> Callable[[], list[Run]]:
     """The store is that of the calling thread, so the function may be called in any."""
 

@@ -16,11 +16,18 @@ class Session(ResponseModel):
     name: str
     kind: str
     role: Annotated[RoleName | None, Field(description="the role on all projects")]
-    roles: Annotated[dict[str, RoleName], Field(description="by project; `*` means all")]
+    roles: Annotated[dict[str, RoleName], Field(description="by project, and those nested in it; `*` means all")]
+    user: Annotated[str | None, Field(description="the user, or the owner of the token")]
+    token: Annotated[str | None, Field(description="the name of the token")]
+    expires: Annotated[Time | None, Field(description="when the token expires")]
 
 
 class Done(ResponseModel):
     ok: bool
+
+
+class SignedOut(Done):
+    next: Annotated[str | None, Field(description="where to sign out of the identity provider, too")]
 
 
 class AuditEntry(ResponseModel):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from phalanx import tracking
-from phalanx.tracking.recorder import warn
+from phalanx.tracking.notices import warn
 from phalanx.tracking.values import guarded, named_fault
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from phalanx import tracking
-from phalanx.tracking.recorder import warn
+from phalanx.tracking.notices import warn
 from phalanx.tracking.values import guarded, named_fault
 
 _said: set[str] = set()  # by this process
