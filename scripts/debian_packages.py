@@ -20,9 +20,13 @@ from scripts import build_kubernetes
 from scripts.environments import ENVIRONMENTS
 
 OTHERS = {
+    "buildah": "buildah",
     "chromium": "chromium",
+    "docker-registry": "docker-registry",
     "pg_lsclusters": "postgresql",
+    "fish": "fish",
     "shellcheck": "shellcheck",
+    "zsh": "zsh",
 }  # program -> package that provides it
 
 

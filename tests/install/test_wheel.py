@@ -58,6 +58,8 @@ CALLS: dict[str, list[str]] = {
     "events": ["{first}"],
     "top": ["--once"],
     "stop": ["{first}"],
+    "shell": ["{first}"],
+    "exec": ["{first}", "--", "true"],
     "group add": ["{added}", "x=0.5"],
     "group best": ["{group}"],
     "group extend": ["{extended}", "--n", "2"],
@@ -140,6 +142,9 @@ REFUSED = {
     "priority": "has ended",
     "report export": "pip install 'phalanx[reports]'",
     "tensorboard": "pip install tensorboard",
+    "notebook": "pip install jupyterlab",
+    "shell": "is not running",
+    "exec": "is not running",
 }
 # What needs an extra, each with its arguments and variables
 NEEDS: list[tuple[str, list[str], dict[str, str]]] = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -55,6 +56,12 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+to_option = click.option(
+    "--to",
+    metavar="TARGET",
+    help="What a `kind: build` file makes: NAME.sif (Apptainer), NAME.tar, or REGISTRY/NAME:TAG. "
+    "Default: a virtual environment.",
+)
 assume_option = click.option(
     "--assume",
     metavar="OFFER",
@@ -73,6 +80,12 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(reporting)
 
 
+def replica_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--rank` and `--replica`, passed on as one `replica`; the last one given counts."""
+    function = click.option("--replica", metavar="NAME", help="Name of the replica, such as worker-3.")(function)
+    return click.option("--rank", "replica", metavar="N", help="Rank of the replica. Default: the first one.")(function)
+
+
 def seconds_of(option: str, text: str | None) -> float | None:
     """The time that an option gives, in seconds. Raises CallError."""
     from phalanx.spec.quantities import seconds
@@ -87,6 +100,11 @@ def _complete_file(*_: Any) -> list[Any]:
     from click.shell_completion import CompletionItem
 
     return [CompletionItem("", type="file")]
+
+
+def with_target(texts: list[tuple[str, bytes]], to: str | None) -> list[tuple[str, bytes]]:
+    """The files of a build, and `--to` laid over them."""
+    return texts if to is None else [*texts, ("--to", json.dumps({"to": to}).encode())]
 
 
 def read_files(files: tuple[str, ...]) -> list[tuple[str, bytes]]:
@@ -125,11 +143,11 @@ def _default_file() -> str:
     return found
 
 
-def load(files: tuple[str, ...], params: tuple[str, ...]) -> Spec:
+def load(files: tuple[str, ...], params: tuple[str, ...], to: str | None = None) -> Spec:
     """The spec of the files and params of the command line. Raises SpecErrors with all errors, CallError."""
-    from phalanx import plan, spec
+    from phalanx.cli.file_references import load_files
 
-    return spec.load(read_files(files), parse_params(params), inspect=plan.inspect)
+    return load_files(with_target(read_files(files), to), parse_params(params)).spec
 
 
 def parse_params(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -140,6 +140,8 @@ class Plan:
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     max_restarts: int = 0
+    hold_s: float | None = None  # how long the allocation is kept after a failure
+    notebook: str | None = None  # the page of a notebook's server
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
     kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
     python: PythonOptions = field(default_factory=PythonOptions)
@@ -148,6 +150,12 @@ class Plan:
     collect: CollectOptions | None = None  # None: the working folder is not watched
     models: tuple[ModelOptions, ...] = ()
     notes: tuple[Note, ...] = field(default=(), compare=False)
+
+    @property
+    def setup_steps(self) -> tuple[str, ...]:
+        """The steps that prepare the environment of each replica, where no image is built from them. Those of a build
+        are its command."""
+        return self.build.build_steps if self.build is not None and self.kind != "build" else ()
 
     @property
     def is_distributed(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from phalanx import backends
 from phalanx.backends.contract import LOCAL_BACKENDS, Job
@@ -14,13 +14,14 @@ from phalanx.errors import Note
 from phalanx.home.dependencies import Dependency
 from phalanx.plan import Plan
 from phalanx.plan.replica_variables import GROUP_ID
-from phalanx.spec import Spec
+from phalanx.spec import Kind, Spec
 from phalanx.spec.tree import Node
 from phalanx.store import Run
 from phalanx.submission.trial_jobs import TrialJobs
 
 TRIAL, TRIAL_RUNG, TRIAL_RESOURCE = "PHALANX_TRIAL", "PHALANX_TRIAL_RUNG", "PHALANX_TRIAL_RESOURCE"
 TRIAL_SEED = "PHALANX_TRIAL_SEED"
+PIPELINE_ID, OP = "PHALANX_PIPELINE_ID", "PHALANX_OP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,19 @@ class TrialPlace:
         return {**found, **{name: str(value) for name, value in more.items() if value is not None}}
 
 
+@dataclass(frozen=True, slots=True)
+class OpPlace:
+    """The place of a run in its pipeline; of a run of a whole pipeline, in its schedule. `number` counts its runs."""
+
+    group: str
+    op: str | None = None
+    number: int = 0
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {PIPELINE_ID: self.group, OP: self.op} if self.op is not None else {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """A request for a run, before any check."""
@@ -100,11 +114,18 @@ class Submission:
     prepared: PreparedEnvironment | None = None  # None: created from `environment` and the file
     origin: Origin | None = None
     trial: TrialPlace | None = None
+    op: OpPlace | None = None
+
+    @property
+    def place(self) -> TrialPlace | OpPlace | None:
+        """Its place in the group, pipeline or schedule that makes it."""
+        return self.trial or self.op
 
     @property
     def backend(self) -> str:
         """The backend of the run."""
-        return backend_of(self.spec.backend or "native", self.on)
+        named = self.spec.backend if self.spec.kind is not Kind.BUILD else None  # that of a build is its builder
+        return backend_of(named or "native", self.on)
 
     @property
     def is_local(self) -> bool:
@@ -148,7 +169,10 @@ class PreparedRun:
 
     submission: Submission
     run: Run
-    plan: Plan
+    plan: Plan | None  # None for a pipeline
     job: Job | None  # None on this machine, which runs the plan itself
     environment: PreparedEnvironment
     trial_jobs: TrialJobs | None = None  # of a group on Slurm
+    ops: Mapping[str, PreparedEnvironment] = field(default_factory=dict)  # of a pipeline
+    code_digest: str | None = None  # of a pipeline that reuses results
+    built: NamedTuple | None = None  # of a build: what it makes

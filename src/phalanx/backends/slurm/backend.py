@@ -137,7 +137,9 @@ class SlurmJobs(Backend):
     def engine(self, target: Site | None, connections: Connections) -> Engine:  # noqa: ARG002 - it runs commands, without connections
         from phalanx.backends.slurm.engine import SlurmEngine
 
-        return SlurmEngine(target.submit_interval_s if target is not None else 0.0)
+        if target is None:
+            return SlurmEngine()
+        return SlurmEngine(target.submit_interval_s, has_node_ssh=target.node_ssh)
 
     def review(
         self,
@@ -168,7 +170,7 @@ def _script(plan: Plan, parts: list[Component], site: Site | None) -> str:
     by_launcher = plan.launch in ("own", MPIRUN)
     _refuse(parts, by_launcher=by_launcher)
     refuse_too_long(plan, AddressLengths())
-    is_prepared = bool(plan.python.requirements or (plan.build is not None and plan.build.build_steps))
+    is_prepared = bool(plan.python.requirements or plan.setup_steps)
     return _SCRIPT.format(
         leave="step none --leave\n" if is_prepared else "",
         directives="\n".join(_directives(plan, parts, site)),

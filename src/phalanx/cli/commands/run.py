@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,16 +12,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from phalanx.cli.options import cluster_options, file_options, json_option, parse_params, read_files, seconds_of
+from phalanx.cli.options import (
+    cluster_options,
+    file_options,
+    json_option,
+    parse_params,
+    read_files,
+    seconds_of,
+    to_option,
+    with_target,
+)
 from phalanx.cli.render.output import print_json
 from phalanx.cli.user_defaults import default_of
 from phalanx.cli.workspace.base import open_workspace, selected_server
 from phalanx.errors import CallError, SpecError, SpecErrors
 
 if TYPE_CHECKING:
+    from phalanx.cli.file_references import LoadedFiles
     from phalanx.cli.workspace.base import Workspace
     from phalanx.spec import Spec
-    from phalanx.spec.tree import Node
     from phalanx.store import Run
     from phalanx.submission.model import Submission
 
@@ -52,6 +62,11 @@ MOST_RUNS = 10_000  # of one call
     metavar="RUN[:END]",
     help="Start when RUN has ended: succeeded (default), failed or done. Repeat it to wait for several runs.",
 )
+@click.option(
+    "--hold",
+    metavar="TIME",
+    help="After the last failed attempt, keep the allocation this long for `phalanx shell` and `exec`.",
+)
 @click.option("--strict", is_flag=True, help="Fail if the run requests more than this machine has.")
 @click.option("--unchecked", is_flag=True, help="Submit even if the site profile or sbatch predicts a rejection.")
 @click.option(
@@ -60,6 +75,7 @@ MOST_RUNS = 10_000  # of one call
     help="Run from a copy of the code, so that later edits do not affect it; each trial of a group in its own.",
 )
 @click.option("--build", is_flag=True, help="Run the file's build steps in a virtual environment, which is reused.")
+@to_option
 @click.option("-d", "--detach", is_flag=True, help="Queue the run, print its id and exit.")
 @click.option("--each", is_flag=True, help="Queue one run for each of FILES, laid over those of -f. Implies --detach.")
 @click.option(
@@ -86,10 +102,12 @@ def command(
     priority: int,
     timeout: str | None,
     after: tuple[str, ...],
+    hold: str | None,
     strict: bool,
     unchecked: bool,
     snapshot: bool,
     build: bool,
+    to: str | None,
     detach: bool,
     each: bool,
     times: int | None,
@@ -113,6 +131,9 @@ def command(
     `--after RUN` (a name or an id) queues the run until RUN has succeeded. If RUN ends in another way, this run ends as
     `upstream_failed` without starting; `phalanx resume` queues it again.
 
+    A `kind: build` file makes a virtual environment that runs with the same build steps reuse, or with --to an image,
+    with the builder that the machine has. `build: {ref: RUN}` in another file uses it.
+
     With PHALANX_SERVER set, or after `phalanx login`, the server runs the file. The current folder is uploaded,
     except files matched by .polyaxonignore and .gitignore.
     """
@@ -122,12 +143,12 @@ def command(
     values = parse_params(params)
     submissions = [
         Submission(
-            spec=loaded,
-            tree=tree,
+            spec=loaded.spec,
+            tree=loaded.tree,
             environment=dict(os.environ),
             code=CodeSource(Path.cwd(), is_snapshot=snapshot),
-            files=texts,
-            params=values,
+            files=loaded.files,
+            params=dict(loaded.params),
             name=name,
             description=description,
             tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
@@ -135,13 +156,13 @@ def command(
             priority=priority,
             timeout_s=seconds_of("--timeout", timeout),
             after=after,
-            on=backend or _default_backend(loaded),
+            on=backend or _default_backend(loaded.spec),
             cluster=cluster,
             is_strict=strict,
             is_unchecked=unchecked,
             is_built=build,
         )
-        for texts, loaded, tree in _loaded(_file_sets(files, each_of, is_each=each), values)
+        for loaded in _loaded(_held(_file_sets(files, each_of, to, is_each=each), hold), values)
     ]
     with open_workspace(settled=False, quiet=as_json) as workspace:
         if each or times is not None:
@@ -159,27 +180,37 @@ def _default_backend(loaded: Spec) -> str | None:
     return None if loaded.backend or selected_server() is not None else default_of("backend")
 
 
-def _file_sets(files: tuple[str, ...], each_of: tuple[str, ...], *, is_each: bool) -> list[list[tuple[str, bytes]]]:
+def _file_sets(
+    files: tuple[str, ...], each_of: tuple[str, ...], to: str | None, *, is_each: bool
+) -> list[list[tuple[str, bytes]]]:
     """The names and contents of the files of each run. Raises CallError."""
     if is_each and not each_of:
         raise CallError("--each needs files: phalanx run --each a.yml b.yml")
     if each_of and not is_each:
         raise CallError(f"{each_of[0]!r}: write -f before the file of a run, or --each to queue one run for each file")
     texts = read_files((*files, *each_of))
-    return [[*texts[: len(files)], own] for own in texts[len(files) :]] if is_each else [texts]
+    sets = [[*texts[: len(files)], own] for own in texts[len(files) :]] if is_each else [texts]
+    return [with_target(one, to) for one in sets]
 
 
-def _loaded(
-    file_sets: Sequence[list[tuple[str, bytes]]], params: dict[str, str]
-) -> list[tuple[list[tuple[str, bytes]], Spec, Node]]:
+def _held(file_sets: list[list[tuple[str, bytes]]], hold: str | None) -> list[list[tuple[str, bytes]]]:
+    """The same with `environment.hold` in a last file, as `--hold` sets it. Raises CallError."""
+    hold_s = seconds_of("--hold", hold)
+    if hold_s is None:
+        return file_sets
+    own = json.dumps({"environment": {"hold": hold_s}}).encode()
+    return [[*texts, ("--hold", own)] for texts in file_sets]
+
+
+def _loaded(file_sets: Sequence[list[tuple[str, bytes]]], params: dict[str, str]) -> list[LoadedFiles]:
     """The files, specs and trees of all runs. Raises SpecErrors with the errors of all files, CallError."""
-    from phalanx.plan.framework_checks import load
+    from phalanx.cli.file_references import load_files
 
     found = []
     errors: list[SpecError] = []
     for texts in file_sets:
         try:
-            found.append((texts, *load(texts, params)))
+            found.append(load_files(texts, params))
         except SpecErrors as fault:
             errors += fault.errors
     if errors:
