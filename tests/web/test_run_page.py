@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -10,6 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from phalanx.store import Store
 from tests.cli.homes import ALL_CPUS, THREE
+from tests.notebook.fake_jupyter import install
 from tests.web.browsing import Window
 from tests.web.homes import png
 from tests.web.serving import Served
@@ -231,3 +233,18 @@ def test_what_training_recorded_is_shown(served: Served, window: Window) -> None
     expect(page.locator(".media-points circle")).to_have_count(3)
     expect(page.get_by_role("cell", name="<i>one</i>")).to_be_visible()
     expect(page.get_by_text("once upon a time")).to_be_visible()
+
+
+def test_a_running_notebook_shows_the_line_that_opens_it_and_no_token(served: Served, window: Window) -> None:
+    path = f"{install(served.folder / 'bin')}{os.pathsep}{os.environ['PATH']}"
+    found = served.call("notebook", "--json", PATH=path).data
+    page = window.go(f"/runs/{found['id']}")
+    notebook = page.get_by_role("region", name="Notebook")
+    expect(notebook).to_contain_text(f"phalanx notebook --url {found['id']}")
+    token = found["url"].rpartition("token=")[2]
+    assert token not in page.content()
+    for tab in ("logs", "spec", "history"):
+        page = window.go(f"/runs/{found['id']}/{tab}")
+        assert token not in page.content()
+    served.call("stop", found["id"])
+    expect(notebook).to_have_count(0)

@@ -8,6 +8,7 @@ import { useShortcuts } from "../shortcuts";
 import { EmptyState, ErrorMessage, Spinner, type Tab, Tabs } from "../ui";
 import { ErrorBoundary } from "../ui/ErrorBoundary";
 import { FirstFailure } from "./FirstFailure";
+import { NotebookLine } from "./NotebookLine";
 import { Overview } from "./Overview";
 import { RankPanel } from "./RankPanel";
 import { RunHeader } from "./RunHeader";
@@ -89,6 +90,7 @@ function RunBody({ context, tab }: { context: RunContext; tab: TabName }): React
     <div className={`page run is-${tab}`}>
       <RunHeader context={context} />
       <TopologyStrip context={context} />
+      <NotebookLine context={context} />
       <FirstFailure context={context} isShort={tab !== "overview"} />
       <Tabs tabs={tabsOf(context)} current={tab} label="Tabs of this run" />
       <div className="run-tab">
