@@ -233,10 +233,15 @@ def test_a_run_that_may_restart_does_so_as_a_whole(place: Place) -> None:
         (
             {
                 "kind": "pipeline",
-                "ops": [{"name": "a", "template": {"name": "b"}}],
-                "templates": [{"kind": "job", "name": "b", "run": {"cmd": "true"}}],
+                "ops": [
+                    {"name": "a", "template": {"name": "b"}},
+                    {"name": "c", "template": {"name": "b"}},
+                    {"name": "d", "template": {"action": "x"}},
+                ],
+                "templates": [{"kind": "job", "name": "b"}],
             },
-            "cannot start",
+            "ops `a`, `c`: nothing to run: the file has no `run: {cmd: ...}`; op `d`: a template by `action` (`x`) is "
+            "looked up by Polyaxon's server; write it into `templates`",
         ),
         ({"kind": "experiment"}, "nothing to run"),
     ],

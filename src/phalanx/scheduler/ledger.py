@@ -42,6 +42,7 @@ class Ledger:
         self, home: Home, store: Store, clock: Clock = time.time, here: Sequence[str] = LOCAL_BACKENDS
     ) -> None:
         self.here = here
+        self.makes_ticks = False  # of schedules: only in a server
         self.home = home
         self.store = store
         self.clock = clock

@@ -38,8 +38,9 @@ from phalanx.scheduler.local_executor import LocalStart
 from phalanx.scheduler.queued_dependencies import QueuedDependencies
 from phalanx.scheduler.retry import Action
 from phalanx.scheduler.submissions import StartRequest
-from phalanx.scheduler.unfinished import BLOCKED, GROUP, IS_RUN, QUEUED, STARTED
+from phalanx.scheduler.unfinished import BLOCKED, QUEUED, STARTED
 from phalanx.store import Run, Store
+from phalanx.store.kinds import IS_RUN, WHOLES
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
@@ -144,8 +145,8 @@ class Scheduler(Ledger):
             if not self.home.run(run_id).path.exists():
                 self.home.forget_stop(run_id)
             return
-        if run.kind == GROUP and not run.is_done:
-            return  # it stops its trials first
+        if run.kind in WHOLES and not run.is_done:
+            return  # it stops its runs first
         if self.groups.is_packed(run):
             self.home.forget_stop(run_id)  # its job reads the request
             return

@@ -1,4 +1,5 @@
-"""Fields of `hptuning`, `outputs` and `models`: searches, which files are kept, and which of them become models."""
+"""Fields of `hptuning`, `outputs` and `models`: searches, which files are kept, and which of them become models; and
+shapes that several sections use."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from phalanx.spec.matrix import Matrix
 from phalanx.spec.model import CollectOptions, ModelOptions
 from phalanx.spec.shapes import (
     INVALID,
+    Anything,
     Boolean,
     Field,
     ListOf,
@@ -23,6 +25,9 @@ from phalanx.spec.shapes import (
 )
 from phalanx.spec.tree import Diagnostics, Node
 
+NAME = TextShape(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `-` and `_`")
+NAMES = ListOf(TextShape(numbers=True, what="a name"))
+ANY_VALUE = Anything(written=True)
 MOST_PATTERNS = 100
 LONGEST_PATTERN = 400
 SHORTEST_ALLOCATION_S = 300.0

@@ -79,8 +79,6 @@ def check_text(field: str, text: str) -> None:
 def check_runnable(home: Path, submission: Submission) -> None:
     """Check that the submission can run, and that its engine accepts jobs now. CallError."""
     loaded, backend = submission.spec, submission.backend
-    if loaded.kind is Kind.PIPELINE:
-        raise CallError("`run` cannot start a pipeline yet; `phalanx plan` shows its runs")
     if not submission.is_local and backend not in backends.names():
         known = ", ".join(backends.names())
         raise CallError(f"runs cannot start on `{backend}`: --on accepts {known}")

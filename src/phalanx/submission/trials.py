@@ -92,7 +92,7 @@ class TrialFactory:
             made = replace(made, slurm=made.slurm._replace(segment_s=self.jobs.time_s))
         else:
             job = render(self.home, submission, made, self._target(submission, made))
-        return PreparedRun(submission, run_of(submission, made, group.commit), made, job, self.environment)
+        return PreparedRun(submission, run_of(submission, made.run_id, made, group.commit), made, job, self.environment)
 
     def _target(self, submission: Submission, made: Plan) -> Any:
         if self.target is _UNKNOWN:
@@ -108,9 +108,10 @@ class TrialFactory:
         trial = self.prepare(place, first_values(self.search))
         spec, tree = allocation_spec(self.home.path, group.id, group.name or group.id)
         asked = replace(trial.submission, spec=spec, tree=tree, name=None, trial=place)
+        assert trial.plan is not None
         made = allocation_plan(spec, group.id, trial.plan, self.jobs, group.project)
         job = render(self.home, asked, made, self._target(asked, made))
-        return PreparedRun(asked, run_of(asked, made, group.commit), made, job, self.environment)
+        return PreparedRun(asked, run_of(asked, made.run_id, made, group.commit), made, job, self.environment)
 
     def create(self, store: Store, prepared: PreparedRun, outputs_of: str | None = None) -> Run:
         """Write the folder and the row of a new trial; `outputs_of`: it starts with a copy of this run's outputs."""
