@@ -15,14 +15,16 @@ SAY = 'echo "$MY_SECRET $RANK $PHALANX_REPLICA"; cat; exit 9'
 
 
 class Direct:
-    """Calls that lead to the cluster itself: kubectl's connections cannot pass the proxy of the other tests."""
+    """Calls that lead to the API server itself: kubectl's connections cannot pass what the other tests put before it."""
 
     def __init__(self, place: KubernetesPlace) -> None:
         self.place = place
+        cluster = place.world.cluster
+        self.kubeconfig = place.world.kubeconfig if cluster is None else cluster.state / "inner.kubeconfig"
         self.options = ("--namespace", place.world.namespace)
 
     def call(self, *words: str, stdin: bytes = b"") -> Answer:
-        return self.place.call(*words, stdin=stdin, KUBECONFIG=str(self.place.world.kubeconfig))
+        return self.place.call(*words, stdin=stdin, KUBECONFIG=str(self.kubeconfig))
 
     def submitted(self, command: str, *options: str, **fields: Any) -> str:
         file = self.place.file(command, **fields)
