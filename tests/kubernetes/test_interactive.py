@@ -15,7 +15,7 @@ SAY = 'echo "$MY_SECRET $RANK $PHALANX_REPLICA"; cat; exit 9'
 
 
 class Direct:
-    """Calls that lead to the API server itself: kubectl's connections cannot pass what the other tests put before it."""
+    """Calls that lead to the API server itself: kubectl's connections cannot pass the proxies of other tests."""
 
     def __init__(self, place: KubernetesPlace) -> None:
         self.place = place
