@@ -47,6 +47,7 @@ from phalanx.server.routes import (
     projects,
     queue,
     reports,
+    retention,
     run_actions,
     run_marks,
     run_tables,
@@ -69,7 +70,7 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 GROUPS = (
     *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage, queue, live),
     *(projects, code, runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs, model_files),
-    *(model_versions, models, mlflow),
+    *(model_versions, models, mlflow, retention),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 

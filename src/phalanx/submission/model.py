@@ -100,6 +100,7 @@ class Submission:
     prepared: PreparedEnvironment | None = None  # None: created from `environment` and the file
     origin: Origin | None = None
     trial: TrialPlace | None = None
+    is_remote: bool = False  # it came over a server: its `notify` may do less
 
     @property
     def backend(self) -> str:

@@ -23,6 +23,7 @@ from phalanx.errors import CallError
 from phalanx.home.dependencies import encode
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import add_to_store
+from phalanx.notifications.run_rules import FileRules, encode_rules
 from phalanx.placeholders import is_safe
 from phalanx.plan import Plan
 from phalanx.plan.document import document, document_text
@@ -138,6 +139,9 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
     files = {run_paths.SPEC: to_yaml(modern_document(submission.spec)).encode()}
     if submission.waits_for:
         files[run_paths.AFTER] = encode(submission.waits_for)
+    files |= _notify(submission)
+    if submission.spec.collect.keep is not None and submission.spec.kind is not Kind.GROUP:
+        files[run_paths.KEEP] = json.dumps(submission.spec.collect.keep._asdict()).encode()
     if submission.spec.kind is Kind.GROUP:
         settings: dict[str, Any] = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
         if prepared.trial_jobs is not None:
@@ -146,6 +150,14 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
     job = {name: text.encode() for name, text in prepared.job.files.items()} if prepared.job is not None else {}
     made = job.pop(run_paths.PLAN, None) or document_text(document(prepared.plan)).encode()
     return {**files, **job, run_paths.PLAN: made}
+
+
+def _notify(submission: Submission) -> dict[str, bytes]:
+    """The rules of the file. Those of a group are for the group; a trial has only those that are for trials."""
+    rules = [rule for rule in submission.spec.notify if submission.trial is None or rule.trials]
+    if not rules:
+        return {}
+    return {run_paths.NOTIFY: encode_rules(FileRules(tuple(rules), submission.is_remote))}
 
 
 def _code(submission: Submission) -> CodeSource:

@@ -18,6 +18,7 @@ from phalanx.errors import CallError
 from phalanx.home.group_folder import trial_id
 from phalanx.home.home import Home
 from phalanx.insight.trial_metric import TrialMeasure
+from phalanx.notifications.run_rules import read_rules
 from phalanx.plan import Plan
 from phalanx.plan.framework_checks import load
 from phalanx.spec.groups import suggestion
@@ -85,6 +86,7 @@ class TrialFactory:
             is_unchecked=True,
             prepared=self.environment,
             trial=trial,
+            is_remote=read_rules(self.home.run(group.id).path).is_remote,
         )
         made = make_plan(submission, trial_id(group.id, trial.number, trial.seed or 0))
         job = None
