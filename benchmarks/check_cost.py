@@ -1,29 +1,42 @@
-"""What `phalanx check` costs beside a bare `python -c pass`: the floor of any Python tool."""
+"""What the start of verbs costs beside a bare `python -c pass`, the floor of any Python tool: CPU of whole commands."""
 
 from __future__ import annotations
 
-from measuring import PHALANX, PYTHON, ROOT, interleaved_s, report
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
 
-ROUNDS = 25
-MOST = 12.0
+from measuring import PHALANX, PYTHON, ROOT, interleaved
+from table import Beside, Of, Row, at_most
+
+ROUNDS = 15
+MOST = 4.0
+JOB = b"version: 1\nkind: job\nrun: {cmd: 'true'}\n"
 
 
-def main() -> None:
+def beside_python(verbs: Mapping[str, list[str]]) -> Iterator[Row]:
+    floor = [*PYTHON, "-c", "pass"]
+    found = interleaved({"": floor, **{name: [*PHALANX, *words] for name, words in verbs.items()}}, ROUNDS)
+    beside = Beside("python -c pass", found.pop("").cpu_s)
+    for name, cost in found.items():
+        yield Row(f"phalanx {name}, cold, CPU", cost.cpu_s, "s", beside, aim=at_most(MOST, Of.FLOOR))
+
+
+def helps() -> Iterator[Row]:
+    return beside_python({"--help": ["--help"]})
+
+
+def checks() -> Iterator[Row]:
     ordinary = str(ROOT / "examples/quickstart/polyaxonfile.yml")
-    medians = interleaved_s(
-        {
-            "python -c pass": [*PYTHON, "-c", "pass"],
-            "phalanx check": [*PHALANX, "check", "-f", ordinary],
-            "phalanx check --json": [*PHALANX, "check", "--json", "-f", ordinary],
-        },
-        ROUNDS,
-    )
-    floor = medians.pop("python -c pass")
-    print(f"floor: python -c pass {floor * 1000:.1f} ms (median of {ROUNDS})")
-    for name, seconds in medians.items():
-        ratio = seconds / floor
-        report(f"{name} ({seconds * 1000:.0f} ms)", f"{ratio:.1f}x floor", f"{MOST:.0f}x", met=ratio <= MOST)
+    return beside_python({"check": ["check", "-f", ordinary], "check --json": ["check", "--json", "-f", ordinary]})
 
 
-if __name__ == "__main__":
-    main()
+def lists() -> Iterator[Row]:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        os.environ["PHALANX_HOME"] = home
+        subprocess.run([*PHALANX, "run", "--json", "-f", "-"], check=True, input=JOB, stdout=subprocess.DEVNULL)
+        yield from beside_python({"ps, one run": ["ps"], "ps --json, one run": ["ps", "--json"]})
+
+
+PARTS = {"help": helps, "check": checks, "ps": lists}

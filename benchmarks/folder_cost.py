@@ -7,11 +7,13 @@ import os
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from measuring import PHALANX, report
+from measuring import PHALANX
 from phalanx.agent.processes import read_stat
 from phalanx.agent.working_folder import FolderPlace, scan
+from table import Beside, Of, Row, at_most
 
 FILES = 100_000
 FOLDERS = 1_000
@@ -73,29 +75,24 @@ def scan_s(folder: Path) -> float:
     return time.process_time() - begin
 
 
-def main() -> None:
+def watching() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as base:
         full, empty, home = (Path(base, name) for name in ("full", "empty", "home"))
         empty.mkdir()
         fill(full)
         pids = {folder.name: start(folder, home) for folder in (full, empty)}
         time.sleep(SECONDS)
-        used = {name: cpu_s(pid) for name, pid in pids.items()}
-        percent = 100 * (used["full"] - used["empty"]) / SECONDS
-        report(f"watching {FILES:,} files for {SECONDS} s", f"{percent:.2f} % CPU", "< 1 %", met=percent < MOST_PERCENT)
-        print(f"  agent in that folder {used['full']:.2f} s of CPU, in an empty one {used['empty']:.2f} s")
+        used = {name: 100 * cpu_s(pid) / SECONDS for name, pid in pids.items()}
+        more = used["full"] - used["empty"]
+        yield Row(f"agent watching {FILES:,} files, beyond an empty folder", more, "%", aim=at_most(MOST_PERCENT))
         pairs = [(walk_s(full), scan_s(full)) for _ in range(ROUNDS)]
-        ratio = sorted(ours / floor for floor, ours in pairs)[ROUNDS // 2]
-        report(
-            "the look at all files when a run ends, against one walk", f"{ratio:.1f}x", "<= 3x", met=ratio <= MOST_WALKS
-        )
-        floor, ours = (min(values) for values in zip(*pairs, strict=True))
-        print(f"  one walk {floor:.2f} s, one look {ours:.2f} s of CPU")
+        walk, look = (min(values) for values in zip(*pairs, strict=True))
+        floor = Beside("os.scandir walk", walk)
+        yield Row(f"look at {FILES:,} files at the end, CPU", look, "s", floor, aim=at_most(MOST_WALKS, Of.FLOOR))
         for pid in pids.values():
             while read_stat(pid) is not None:
                 time.sleep(0.5)
         time.sleep(2)
 
 
-if __name__ == "__main__":
-    main()
+PARTS = {"watching": watching}

@@ -7,7 +7,6 @@ beside it. Needs the real frameworks: `make frameworks FRAMEWORKS=torch`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shlex
@@ -17,15 +16,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
 
 from measuring import PHALANX, ROOT
 from phalanx.agent.rendezvous import serving
+from table import Beside, Row
 
 RANKS = 4
+ROUNDS = 5
 LOCALHOST = "127.0.0.1"
 
 # The first line comes before all imports that cost something, the last one sees that the ranks have really met.
@@ -165,7 +167,7 @@ class Bench:
                 process.wait()
         if any(codes):
             printed = self.output.read_text(errors="replace")[-8_000:]
-            sys.exit(f"{processes[0].args!r} ended with {codes}:\n{printed}")
+            raise RuntimeError(f"{processes[0].args!r} ended with {codes}:\n{printed}")
 
     def measured(self, launch: Callable[[], None]) -> Times:
         for old in self.stamps.iterdir():
@@ -178,60 +180,58 @@ class Bench:
         assert len(stamps) == RANKS, f"{len(stamps)} ranks of {RANKS} started"
         return Times(max(stamps) - began, whole)
 
-    def compare(self, title: str, launchers: dict[str, Callable[[], None]], rounds: int) -> None:
-        """All launchers in turn, so that noise meets them alike. The first one is the floor."""
+    def compare(self, title: str, launchers: dict[str, Callable[[], None]]) -> Iterator[Row]:
+        """All launchers in turn, so that noise meets them alike: the floor, ours, and the peer if there is one."""
         found: dict[str, list[Times]] = {name: [] for name in launchers}
-        for turn in range(rounds + 1):
+        for turn in range(ROUNDS + 1):
             for name, launch in launchers.items():
                 times = self.measured(launch)
                 if turn:  # the first one warms the page cache
                     found[name].append(times)
         medians = {name: Times(*map(statistics.median, zip(*times, strict=True))) for name, times in found.items()}
-        floor = next(iter(medians.values()))
-        print(f"{title:<36} last rank's first line             whole run", flush=True)
-        for name, (first_line, whole) in medians.items():
-            print(
-                f"  {name:<32} {first_line * 1000:7.0f} ms {first_line / floor.first_line:6.2f}x"
-                f" {whole * 1000:13.0f} ms {whole / floor.whole:6.2f}x",
-                flush=True,
-            )
+        for measure in ("first_line", "whole"):
+            floor, ours, *peers = (Beside(name, getattr(times, measure)) for name, times in medians.items())
+            what = {"first_line": "to the last one's first line", "whole": "whole run"}[measure]
+            yield Row(f"{title}, {RANKS} ranks, {what}", ours.value, "s", floor, peers[0] if peers else None)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="counted ones, after one that warms up")
-    rounds = parser.parse_args().rounds
+def bench(make: Callable[[Bench, Path], Iterator[Row]]) -> Iterator[Row]:
     sys.path.insert(0, str(ROOT))  # `scripts` is not installed
     from scripts.environments import built
 
     python = built("torch")
     if python is None:
-        sys.exit("there is no environment `torch` here: `make frameworks FRAMEWORKS=torch`")
-    print(f"start of {RANKS} ranks on {os.cpu_count()} cores, medians of {rounds} rounds, against the first of each")
+        raise FileNotFoundError("there is no environment `torch` here: `make frameworks FRAMEWORKS=torch`")
     with tempfile.TemporaryDirectory() as name:
-        bench = Bench(Path(name), python)
-        count, of = str(RANKS), bench.programs
-        torchrun, horovodrun = (str(python.with_name(name)) for name in ("torchrun", "horovodrun"))
-        launchers = {
-            "processes started by hand": bench.pytorch_by_hand,
-            "phalanx run": bench.phalanx("pytorch"),
-            "torchrun --standalone": bench.command(
-                torchrun, "--standalone", "--nproc_per_node", count, of["pytorch"][1]
-            ),
-        }
-        bench.compare("PyTorch, Gloo", launchers, rounds)
-        launchers = {
-            "processes started by hand": bench.horovod_by_hand,
-            "phalanx run": bench.phalanx("horovod"),
-            "horovodrun --gloo": bench.command(horovodrun, "--gloo", "--disable-cache", "-np", count, *of["horovod"]),
-        }
-        bench.compare("Horovod, Gloo", launchers, rounds)
-        launchers = {
-            "mpirun": bench.command("mpirun", "--oversubscribe", "-np", count, *of["mpi"]),
-            "phalanx run": bench.phalanx("mpi"),
-        }
-        bench.compare("MPI", launchers, rounds)
+        yield from make(Bench(Path(name), python), python)
 
 
-if __name__ == "__main__":
-    main()
+def pytorch(bench: Bench, python: Path) -> Iterator[Row]:
+    torchrun = [str(python.with_name("torchrun")), "--standalone", "--nproc_per_node", str(RANKS)]
+    launchers = {
+        "by hand": bench.pytorch_by_hand,
+        "phalanx run": bench.phalanx("pytorch"),
+        "torchrun": bench.command(*torchrun, bench.programs["pytorch"][1]),
+    }
+    return bench.compare("PyTorch, Gloo", launchers)
+
+
+def horovod(bench: Bench, python: Path) -> Iterator[Row]:
+    horovodrun = [str(python.with_name("horovodrun")), "--gloo", "--disable-cache", "-np", str(RANKS)]
+    launchers = {
+        "by hand": bench.horovod_by_hand,
+        "phalanx run": bench.phalanx("horovod"),
+        "horovodrun": bench.command(*horovodrun, *bench.programs["horovod"]),
+    }
+    return bench.compare("Horovod, Gloo", launchers)
+
+
+def mpi(bench: Bench, _: Path) -> Iterator[Row]:
+    launchers = {
+        "mpirun": bench.command("mpirun", "--oversubscribe", "-np", str(RANKS), *bench.programs["mpi"]),
+        "phalanx run": bench.phalanx("mpi"),
+    }
+    return bench.compare("MPI", launchers)
+
+
+PARTS = {make.__name__: partial(bench, make) for make in (pytorch, horovod, mpi)}

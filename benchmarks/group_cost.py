@@ -1,7 +1,5 @@
 """The rate of trials that do nothing: a group at concurrency 16, beside GNU parallel with the same commands.
 
-    python benchmarks/group_cost.py [TRIALS]
-
 Both are also compared by CPU time, which other work on the machine changes less. The orphans of a command count, too:
 agents outlive what started them. Both work in a small folder: what agents look for in a large one is `folder_cost.py`.
 """
@@ -14,16 +12,18 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from measuring import PHALANX, report
+from measuring import PHALANX
 from phalanx.agent.processes import reap_children
+from table import Beside, Of, Row, at_least
 
 CONCURRENCY = 16
+TRIALS = 500  # a round
 ROUNDS = 4  # both sides in turn, so that noise meets them alike
 SUBREAPER = 36  # prctl: orphans become children of this process, and their CPU time is counted with them
 END_S = 30.0  # for processes that a command left
@@ -70,33 +70,24 @@ def group_file(folder: Path, trials: int) -> Path:
     return file
 
 
-def main() -> int:
-    trials = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+def trials() -> Iterator[Row]:
     parallel = shutil.which("parallel")
     if parallel is None:
-        print("GNU parallel is not installed: `apt-get install parallel`", file=sys.stderr)
-        return 2
+        raise FileNotFoundError("GNU parallel is not installed: `apt-get install parallel`")
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
-    size = max(1, trials // ROUNDS)
     theirs = ours = Cost(0.0, 0.0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        file = group_file(folder, size)
-        numbers = list(map(str, range(size)))
+        file = group_file(folder, TRIALS)
+        numbers = list(map(str, range(TRIALS)))
         for _ in range(ROUNDS):
             theirs += cost_of([parallel, f"-j{CONCURRENCY}", "true", "{}", ":::", *numbers], folder)
             ours += cost_of([*PHALANX, "run", "--json", "-f", str(file)], folder)
-    done = ROUNDS * size
-    for title, cost in (("GNU parallel", theirs), ("a group", ours)):
-        print(
-            f"{title:<14} {done} trials that do nothing, {CONCURRENCY} at a time: {done / cost.wall_s:.1f} a second, "
-            f"{1000 * cost.cpu_s / done:.1f} ms of CPU each"
-        )
-    rate, cpu = theirs.wall_s / ours.wall_s, theirs.cpu_s / ours.cpu_s
-    report("rate of trials against GNU parallel", f"{rate:.3f}x", "0.2x", met=rate >= 0.2)
-    print(f"by CPU time: {cpu:.3f}x")
-    return 0
+    done = ROUNDS * TRIALS
+    what = f"{done:,} trials that do nothing, {CONCURRENCY} at a time"
+    peer = Beside("GNU parallel", done / theirs.wall_s)
+    yield Row(what, done / ours.wall_s, "/s", peer=peer, aim=at_least(0.5, Of.PEER))
+    yield Row(f"{what}, CPU of each", ours.cpu_s / done, "s", peer=Beside("GNU parallel", theirs.cpu_s / done))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+PARTS = {"trials": trials}

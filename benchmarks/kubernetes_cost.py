@@ -10,12 +10,12 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from measuring import ROOT, report
+from table import ROOT, Beside, Of, Row, at_most
 
 sys.path.insert(0, str(ROOT))
 
@@ -60,17 +60,15 @@ def median_s(act: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
-def rendering() -> None:
+def rendering() -> Iterator[Row]:
     backend = backends.find("kubernetes")
     for different in (False, True):
         made = made_of(REPLICAS, "bench", different=different)
         objects = json.loads(backend.render(made, ClusterTarget()).files["manifests.json"])
         ours = median_s(lambda made=made: backend.render(made, ClusterTarget()))  # type: ignore[misc]
-        floor = median_s(lambda objects=objects: json.dumps(objects))  # type: ignore[misc]
+        floor = Beside("json.dumps", median_s(lambda objects=objects: json.dumps(objects)))  # type: ignore[misc]
         what = f"{REPLICAS} {'different ' if different else ''}replicas rendered"
-        report(
-            f"{what} ({ours / floor:.0f}x json.dumps)", f"{ours:.2f} s", f"{MOST_RENDER_S} s", met=ours < MOST_RENDER_S
-        )
+        yield Row(what, ours, "s", floor, aim=at_most(MOST_RENDER_S))
 
 
 def queued(folder: Path, run_id: str, made: Plan, place: ClusterTarget) -> Path:
@@ -94,7 +92,7 @@ def bare(api: Api, run: Path) -> None:
         list(pool.map(create, objects))
 
 
-def submitting() -> None:
+def submitting() -> Iterator[Row]:
     ours, floor, most = [], [], 0
     for _ in range(ROUNDS):
         with tempfile.TemporaryDirectory() as scratch, FakeApiServer() as server:
@@ -117,18 +115,16 @@ def submitting() -> None:
             began = time.perf_counter()
             bare(api, run)
             floor.append(time.perf_counter() - began)
-    ratio = statistics.median(ours) / statistics.median(floor)
-    report(f"{REPLICAS} Jobs submitted, beside bare requests", f"{ratio:.2f}x", "1.5x", met=ratio <= 1.5)
-    report("requests at once, at most", str(most), str(AT_ONCE + 2), met=most <= AT_ONCE + 2)
+    requests = Beside("bare requests", statistics.median(floor))
+    yield Row(f"{REPLICAS} Jobs submitted", statistics.median(ours), "s", requests, aim=at_most(1.5, Of.FLOOR))
+    yield Row("requests at once", most, "", aim=at_most(AT_ONCE + 2))
 
 
-def watching() -> None:
+def watching() -> Iterator[Row]:
     """Requests while runs go on and nothing happens."""
     rates = {count: _rate(count) for count in (1, RUNS)}
-    for count, rate in rates.items():
-        print(f"  {count:>3} runs: {rate:.2f} requests/s")
-    met = rates[RUNS] <= max(rates[1] * 1.5, 0.5)
-    report(f"requests of {RUNS} runs beside one", f"{rates[RUNS]:.2f}/s", f"{rates[1]:.2f}/s", met=met)
+    aim = at_most(max(rates[1] * 1.5, 0.5))
+    yield Row(f"requests while {RUNS} runs go on", rates[RUNS], "/s", Beside("one run", rates[1]), aim=aim)
 
 
 def _rate(count: int) -> float:
@@ -160,11 +156,4 @@ def _rate(count: int) -> float:
         return (len(server.requests) - before) / (time.perf_counter() - began)
 
 
-def main() -> None:
-    rendering()
-    submitting()
-    watching()
-
-
-if __name__ == "__main__":
-    main()
+PARTS = {"rendering": rendering, "submitting": submitting, "watching": watching}

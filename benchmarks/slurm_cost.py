@@ -16,10 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from measuring import PHALANX, PYTHON, ROOT, report
+from measuring import PHALANX, PYTHON, ROOT
 
 sys.path.insert(0, str(ROOT))
 
@@ -36,11 +37,14 @@ from phalanx.scheduler.submissions import AT_ONCE
 from phalanx.store import Store
 from phalanx.submission.model import CodeSource, Submission
 from phalanx.submission.submit import submit
+from table import Beside, Of, Row, at_least, at_most
 
 SUBMITTED, ROUNDS = 300, 3
 GOAL_TIMES = 2.0  # as fast as a loop of sbatch
+ONE_BY_ONE = "sbatch, one by one"
 WAITING, SETTLE_S, WATCH_S = 1_000, 45.0, 60.0
 RANKS, STARTS = 4, 5
+MOST_MORE_S = 0.5  # than bare commands of Slurm
 SLOTS = 8
 TRIALS = {"single": 40, "packed": 400}  # in each way: about a minute
 HELD = b"version: 1\nkind: job\nenvironment: {slurm: {directives: {hold: ''}}}\nrun: {cmd: 'true'}\n"
@@ -91,7 +95,7 @@ def sbatch(script: str) -> None:
     subprocess.run(["sbatch", "--parsable", "--hold", script], check=True, stdout=subprocess.DEVNULL, cwd=folder)
 
 
-def submission(folder: Path, cluster: Cluster) -> None:
+def submission(folder: Path, cluster: Cluster) -> Iterator[Row]:
     rates: dict[str, list[float]] = {}
 
     def measure(name: str, act: Callable[[], None]) -> None:
@@ -114,17 +118,16 @@ def submission(folder: Path, cluster: Cluster) -> None:
 
         acts: list[tuple[str, Callable[[], None]]] = [
             ("phalanx", lambda home=home: submit_all(home)),  # type: ignore[misc]
-            ("sbatch, one by one", one_by_one),
+            (ONE_BY_ONE, one_by_one),
             (f"sbatch, {AT_ONCE} at once", at_once),
         ]
         for name, act in acts[turn % 3 :] + acts[: turn % 3]:
             measure(name, act)
     medians = {name: statistics.median(values) for name, values in rates.items()}
-    print(f"submission of {SUBMITTED} queued runs (median of {ROUNDS} rounds in turn)")
+    ours = medians.pop("phalanx")
     for name, rate in medians.items():
-        print(f"  {name:<24} {rate:6.1f} a second   ({', '.join(f'{value:.1f}' for value in rates[name])})")
-    times = medians["phalanx"] / medians["sbatch, one by one"]
-    report(f"submission of {SUBMITTED} runs against a loop of sbatch", f"{times:.1f}x", "2x", met=times >= GOAL_TIMES)
+        aim = at_least(GOAL_TIMES, Of.FLOOR) if name == ONE_BY_ONE else None
+        yield Row(f"submission of {SUBMITTED} runs, beside {name}", ours, "/s", Beside(name, rate), aim=aim)
 
 
 # waiting -------------------------------------------------------------------------------------------------------------
@@ -155,7 +158,7 @@ def cpu_s(pid: int) -> tuple[float, float]:
     return own / TICKS, children / TICKS
 
 
-def waiting(folder: Path, cluster: Cluster) -> None:
+def waiting(folder: Path, cluster: Cluster) -> Iterator[Row]:
     found: dict[int, tuple[float, float]] = {}
     for count in (1, WAITING):
         home = queue(folder / f"wait{count}", count)
@@ -170,29 +173,21 @@ def waiting(folder: Path, cluster: Cluster) -> None:
             finally:
                 server.terminate()
                 server.wait()
-        began = time.perf_counter()
-        cluster.call("squeue", "-h", "-t", "all", "-o", "%A|%i|%T|%S|%N|%r|%j|%k")
-        squeue_s = time.perf_counter() - began
         own, children = ((now - then) * 60 / WATCH_S for now, then in zip(after, cpu_before, strict=True))
         per_minute = sum(asked.values()) * 60 / WATCH_S
         found[count] = (per_minute, own + children)
-        words = ", ".join(f"{name} {number}" for name, number in sorted(asked.items())) or "none"
-        print(f"{count} waiting, {WATCH_S:.0f} s after {SETTLE_S:.0f} s: processes started: {words}")
-        print(f"  CPU a minute: {own:.2f} s of ours, {children:.2f} s of theirs; squeue takes {1000 * squeue_s:.0f} ms")
         cluster.cancel_all(patience_s=120)
     calls_per_minute, cpu = found[WAITING]
-    report(
-        f"processes of Slurm a minute, {WAITING} waiting", f"{calls_per_minute:.0f}", "30", met=calls_per_minute <= 30
-    )
-    report(f"CPU a minute, {WAITING} waiting", f"{cpu:.1f} s", "3 s (5 %)", met=cpu <= 3)
-    more = calls_per_minute / max(found[1][0], 1)
-    report("the same against 1 waiting, processes", f"{more:.1f}x", "1.5x", met=more <= 1.5)
+    calls_of_one, cpu_of_one = found[1]
+    beside = Beside("1 waiting", max(calls_of_one, 1))
+    yield Row(f"processes of Slurm a minute, {WAITING:,} waiting", calls_per_minute, "", beside, aim=at_most(30))
+    yield Row(f"CPU a minute, {WAITING:,} waiting", cpu, "s", Beside("1 waiting", cpu_of_one), aim=at_most(3))
 
 
 # starting ------------------------------------------------------------------------------------------------------------
 
 
-def starting(folder: Path, cluster: Cluster) -> None:
+def starting(folder: Path, cluster: Cluster) -> Iterator[Row]:
     stamps = folder / "stamps"
     stamps.mkdir()
     program = folder / "stamp.py"
@@ -210,7 +205,6 @@ def starting(folder: Path, cluster: Cluster) -> None:
     }
     variables = {**os.environ, "STAMPS": str(stamps), "PHALANX_HOME": str(folder / "home")}
     found: dict[str, list[float]] = {name: [] for name in commands}
-    whole: dict[str, list[float]] = {name: [] for name in commands}
     for turn in range(STARTS + 1):
         for name, words in commands.items():
             for old in stamps.iterdir():
@@ -219,28 +213,23 @@ def starting(folder: Path, cluster: Cluster) -> None:
             subprocess.run(
                 words, check=True, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder
             )
-            over = time.time()
             times = [float(path.read_text()) for path in stamps.iterdir()]
             assert len(times) == RANKS, f"{len(times)} ranks of {RANKS} started"
             if turn:  # the first one warms the page cache
                 found[name].append(max(times) - began)
-                whole[name].append(over - began)
             cluster.cancel_all()
             time.sleep(0.5)
     medians = {name: statistics.median(values) for name, values in found.items()}
-    floor = medians[f"srun -N{RANKS}"]
-    print(f"start of {RANKS} ranks on {RANKS} nodes, to the last one's first instruction (median of {STARTS})")
+    ours = medians.pop("phalanx run --on slurm")
     for name, seconds in medians.items():
-        all_s = statistics.median(whole[name])
-        print(f"  {name:<24} {seconds:6.2f} s  {seconds / floor:5.1f}x   whole command {all_s:.2f} s")
-    more = medians["phalanx run --on slurm"] - floor
-    report("start latency beyond bare srun", f"{more:.1f} s", "5 s", met=more <= 5)
+        what = f"start of {RANKS} ranks on {RANKS} nodes, beside {name}"
+        yield Row(what, ours, "s", Beside(name, seconds), aim=at_most(seconds + MOST_MORE_S))
 
 
 # packing -------------------------------------------------------------------------------------------------------------
 
 
-def packing(folder: Path, cluster: Cluster) -> None:
+def packing(folder: Path, cluster: Cluster) -> Iterator[Row]:
     """Trials of a group that do nothing: each a job, and packed into one job of two nodes."""
     rates = {}
     for trials, count in TRIALS.items():
@@ -258,26 +247,20 @@ def packing(folder: Path, cluster: Cluster) -> None:
         ends = [record["at"] for record in records if record["what"] == "reported"]
         assert len(ends) == count, f"{len(ends)} of {count} trials ended"
         rates[trials] = count / (max(ends) - records[0]["at"])
-        print(f"  {trials:<8} {count} trials, {SLOTS} at a time: {rates[trials]:.2f} a second")
         cluster.cancel_all(patience_s=60)
-    more = rates["packed"] / rates["single"]
-    report("packed trials against one job a trial", f"{more:.1f}x", "10x", met=more >= 10)
+    beside = Beside("one job a trial", rates["single"])
+    yield Row(f"packed trials, {SLOTS} at a time", rates["packed"], "/s", beside, aim=at_least(10, Of.FLOOR))
 
 
-def main() -> None:
+def on_cluster(part: Callable[[Path, Cluster], Iterator[Row]]) -> Iterator[Row]:
     cluster = Cluster.new(Settings(isolation="node"))
     try:
         cluster.up()
         os.environ.update(cluster.environment)
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:  # a scheduler may still write there
-            folder = Path(name)
-            wanted = sys.argv[1:] or ["starting", "submission", "waiting", "packing"]
-            for part in (starting, submission, waiting, packing):
-                if part.__name__ in wanted:
-                    part(folder, cluster)
+            yield from part(Path(name), cluster)
     finally:
         cluster.down()
 
 
-if __name__ == "__main__":
-    main()
+PARTS = {part.__name__: partial(on_cluster, part) for part in (starting, submission, waiting, packing)}

@@ -12,9 +12,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from measuring import report
+from table import Beside, Of, Row, at_most
 
 SCRIPT = Path(__file__).with_name("track_one.py")
 CALLS = {"bare": 50_000, "phalanx": 50_000, "tensorboardx": 50_000, "trackio": 20_000, "dvclive": 3_000, "aim": 10_000}
@@ -68,7 +69,8 @@ def import_ms() -> tuple[float, float]:
     return statistics.median(times["pass"]), statistics.median(times["import phalanx.tracking"])
 
 
-def main() -> None:
+def medians() -> dict[str, Cost]:
+    """Of every tool that is installed."""
     peers = os.environ.get("PEERS")
     tools = {"bare": sys.executable, "phalanx": sys.executable}
     tools |= {tool: peers for tool in CALLS if peers and tool not in tools}
@@ -78,31 +80,28 @@ def main() -> None:
             cost = measure(tool, python)
             if cost is not None:
                 costs[tool].append(cost)
-    medians = {
+    return {
         tool: {key: statistics.median(cost[key] for cost in found) for key in found[0]}
         for tool, found in costs.items()
         if found
     }
-    print(f"{'tool':<14}{'import ms':>12}{'a call µs':>12}{'until on disk µs':>18}")
-    for tool, cost in medians.items():
-        print(f"{tool:<14}{cost['import_ms']:>12.0f}{cost['call_us']:>12.2f}{cost['whole_us']:>18.2f}")
-    ours, floor = medians["phalanx"], medians["bare"]
-    ratio = ours["call_us"] / floor["call_us"]
-    report("log() against one bare write", f"{ratio:.2f}x", f"{MOST_WRITES}x", met=ratio <= MOST_WRITES)
+
+
+def calls() -> Iterator[Row]:
+    found = medians()
+    ours, bare = found["phalanx"], found["bare"]
+    floor = Beside("bare write", bare["call_us"] / 1e6)
+    yield Row("one log() of a value", ours["call_us"] / 1e6, "s", floor, aim=at_most(MOST_WRITES, Of.FLOOR))
+    floor = Beside("bare write", bare["whole_us"] / 1e6)
     for tool, factor in FACTORS.items():
-        if tool in medians:
-            times = medians[tool]["whole_us"] / ours["whole_us"]
-            report(
-                f"{tool}, until all is on the disk, against ours", f"{times:,.0f}x", f"{factor:,}x", met=times >= factor
-            )
+        if tool in found:
+            peer, aim = Beside(tool, found[tool]["whole_us"] / 1e6), at_most(1 / factor, Of.PEER)
+            yield Row(f"the same until it is on the disk, beside {tool}", ours["whole_us"] / 1e6, "s", floor, peer, aim)
+
+
+def imports() -> Iterator[Row]:
     bare, with_us = import_ms()
-    report(
-        "import of phalanx.tracking",
-        f"{with_us - bare:.0f} ms",
-        f"{MOST_IMPORT_MS:.0f} ms",
-        met=with_us - bare <= MOST_IMPORT_MS,
-    )
+    yield Row("import of phalanx.tracking", (with_us - bare) / 1e3, "s", aim=at_most(MOST_IMPORT_MS / 1e3))
 
 
-if __name__ == "__main__":
-    main()
+PARTS = {"calls": calls, "imports": imports}

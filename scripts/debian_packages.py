@@ -22,7 +22,9 @@ from scripts.environments import ENVIRONMENTS
 OTHERS = {
     "chromium": "chromium",
     "pg_lsclusters": "postgresql",
+    "fish": "fish",
     "shellcheck": "shellcheck",
+    "zsh": "zsh",
 }  # program -> package that provides it
 
 

@@ -24,10 +24,10 @@ from phalanx.sites.kubernetes_profile import SETTINGS
 from phalanx.spec.cluster_fields import KUBERNETES
 from phalanx.spec.matrix import FORMS
 from phalanx.spec.model import Kind
+from phalanx.spec.pipelines.fields import OP
 from phalanx.spec.schema import (
     BUILD,
     LOGGING,
-    OP,
     REPLICAS,
     RESOURCES,
     RUN,

@@ -66,6 +66,7 @@ ALLOWED: dict[str, set[str]] = {
         *FILES_OF_RUNS,
         *("artifacts", "home", "store", "tracking", "spool", "path_patterns", "stored_plan", "errors"),
     },
+    "reports": {"home", "store", "naming", "errors", "extras"},
     "ingest": {
         *FILES_OF_RUNS,
         *("formats", "registry", "artifacts", "insight", "home", "store"),
@@ -105,6 +106,7 @@ ALLOWED: dict[str, set[str]] = {
         "scheduler",
         "artifacts",
         "registry",
+        "reports",
         "home",
         "logs",
         "store",

@@ -45,6 +45,7 @@ _TABLE = (
     Extra("search", "optuna", "the searches `bo`, `tpe` and `cmaes` of a group"),
     Extra("regex", "google-re2", "regular expressions in `logs --grep` and in the log search of a server"),
     Extra("oidc", "joserfc", "`phalanx serve --sign-on` with OpenID Connect"),
+    Extra("reports", "markdown-it-py", "`phalanx report export`"),
     Extra("pandas", "pandas", "`.pandas()` and `.numpy()` of `phalanx.open()`"),
 )
 EXTRAS = {extra.name: extra for extra in _TABLE}

@@ -32,19 +32,25 @@ ARTIFACTS = "artifacts"
 MODELS = "models"
 SERIES = "series"
 
-# In the folder of a group, in addition
+# In the folder of a group or pipeline, in addition
 GROUP = "group.json"
+PIPELINE = "pipeline.json"
 JOURNAL = "journal"
-SEARCH = "search.json"
+SEARCH = "search.json"  # of a group: its progress
+PROGRESS = "progress.json"  # of a pipeline or schedule
 REQUESTS = "requests"
 
 # In `job`
 AGENT_ARCHIVE = "agent.pyz"
 CLIENT_ARCHIVE = "tracking.zip"
-VIRTUALENV_ARCHIVE = "venv.tar"
+VIRTUALENV_ARCHIVE = "venv.tar"  # of a pipeline: one for each of its ops
 KEEP_VIRTUALENV = "venv.keep"  # exists: the first node packs the virtual environment that it makes
+HOLD = f"{JOB}/hold.json"  # a path: which attempts are held after a failure, and for how long
 HOSTFILE = "hostfile"
 HOSTS_SCRIPT = "hosts.sh"
+
+# In `outputs`
+OUTPUT_VALUES = "outputs.json"  # values of declared outputs, written by the program
 
 # In the folder of a replica's attempt
 LOG = "log"
@@ -58,6 +64,8 @@ END_HELD = "end.held"
 WORKING_FILES = "working-files.json"
 ASKED_TO_END = "asked-to-end"
 ASKED_TO_ABORT = "asked-to-abort"
+NOTEBOOK = ".notebook"  # a folder; hidden, so that it is neither sent nor exported
+NOTEBOOK_ADDRESS = "address.json"  # in it, once the server answers
 IMPORT_MARK = "import.unfinished"
 
 _ATTEMPT = "attempt-"

@@ -101,6 +101,8 @@ class StoredPlan(NamedTuple):
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     max_restarts: int = 0
+    hold_s: float | None = None
+    notebook: str | None = None
     meets: tuple[str, ...] = ()
     service: Mapping[str, int] | None = None
     wiring: str | None = None
@@ -180,6 +182,8 @@ def _plan(fields: _Fields) -> StoredPlan:
         timeout_s=fields.number("timeout_s"),
         stall_timeout_s=fields.number("stall_timeout_s"),
         max_restarts=fields.optional("max_restarts", int) or 0,
+        hold_s=fields.number("hold_s"),
+        notebook=fields.optional("notebook", str),
         meets=fields.texts("meets"),
         service=fields.table("service", int) if fields.optional("service", dict) else None,
         wiring=fields.optional("wiring", str),

@@ -401,6 +401,7 @@ def test_small_outputs_come_home_and_of_others_is_reported(tmp_path: Path) -> No
     assert (tmp_path / "store" / "model.bin").exists()
 
 
+@pytest.mark.slow
 def test_an_output_that_no_one_reads_does_not_hold_up_the_end(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "head -c 2500000 /dev/zero | tr '\\0' '\\n'; echo done >&2")
     process = pod.start(before="import phalanx.agent.stdout_courier as r; r.STUCK_S = 0.5")

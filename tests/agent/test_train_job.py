@@ -133,9 +133,8 @@ sys.setprofile(watch)
 """
 
 
-@pytest.mark.parametrize(
-    "mode", [pytest.param(mode, marks=pytest.mark.slow) for mode in ("--prepare", "--pod")] + [PREPARE]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["--prepare", "--pod", PREPARE])
 def test_asked_to_end_right_before_or_after_it_starts_a_process_it_leaves_none(tmp_path: Path, mode: str) -> None:
     for number in count(1):
         root = tmp_path / str(number)

@@ -20,7 +20,10 @@ FILES = [
     Path("mpi/own.yml"),
 ]
 
-pytestmark = pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs the Debian package shellcheck")
+pytestmark = [
+    pytest.mark.slow,  # `make test` needs nothing but Python
+    pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs the Debian package shellcheck"),
+]
 
 
 def _plan(path: Path) -> plan.Plan:

@@ -34,6 +34,7 @@ def test_a_run_in_the_foreground_prints_what_it_waits_for_and_why_it_did_not_sta
     assert "trained\n" not in out
 
 
+@pytest.mark.slow
 def test_all_faults_are_reported_at_once_and_nothing_is_queued(place: Place) -> None:
     done = place.ran("true", "--name", "done")
     answer = place.run("true", "--after", "nobody", "--after", "done:failed", "--after", "done:won", "-d")

@@ -27,6 +27,7 @@ def new_run(place: Place, *arguments: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_restarted_run_is_a_new_one_with_outputs_of_its_own(place: Place) -> None:
     first = place.ran(NOTE_ATTEMPTS, "--name", "tiny")
     second = new_run(place, "restart", first)

@@ -25,6 +25,7 @@ def test_the_first_that_failed_is_reported_with_its_last_lines(place: Place) -> 
     assert rows["master-0"] == rows["worker-0"] == "stopped because worker-1 failed"
 
 
+@pytest.mark.slow
 def test_a_replica_that_lost_its_peer_did_not_fail_first(place: Place) -> None:
     lost = "ConnectionResetError: Connection reset by peer"
     script = (
@@ -88,6 +89,7 @@ def test_a_rebuilt_database_says_the_same(place: Place) -> None:
     assert after["replicas"] == before["replicas"]
 
 
+@pytest.mark.slow
 def test_processes_that_a_replica_starts_itself_have_series_of_their_own(place: Place) -> None:
     (place.folder / "log.py").write_text("from phalanx import tracking\ntracking.log(step=0, loss=1.0)\n")
     command = "RANK=0 LOCAL_RANK=0 python3 log.py; RANK=1 LOCAL_RANK=1 python3 log.py"

@@ -137,6 +137,7 @@ def test_stop_pending_lets_running_trials_end(place: Place) -> None:
     assert run["status"] == "succeeded"
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_group_and_its_trials(place: Place) -> None:
     process = place.start("run", "-f", group_file(place, "touch ready; sleep 60", concurrency=2))
     wait_for((place.folder / "ready").exists)
@@ -217,6 +218,7 @@ def test_a_plan_tells_the_hours_by_earlier_runs_or_by_the_limit(
     assert lines[2].startswith(line)
 
 
+@pytest.mark.slow
 def test_a_run_is_no_group(place: Place) -> None:
     run = place.ran("true")
     answer = place.call("group", "pause", run)

@@ -20,6 +20,7 @@ def outputs_of(place: Place, run_id: str) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_script_that_only_prints_and_saves_leaves_its_model(place: Place) -> None:
     answer = place.run(write_script(place.folder, SAVES))
     (run_id,) = place.run_ids()

@@ -163,6 +163,7 @@ def test_the_tail_of_a_gigabyte_comes_at_once(place: Place) -> None:
     assert place.call("logs", run_id, "--tail", "2").out == "almost\nlast\n"
 
 
+@pytest.mark.slow
 def test_following_goes_on_until_the_run_is_over(place: Place) -> None:
     run_id = place.queued("echo begun; while [ ! -e go ]; do sleep 0.05; done; echo over", **GANG)
     process = place.start("logs", "-f", run_id)

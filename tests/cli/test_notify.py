@@ -122,6 +122,20 @@ def test_a_server_refuses_what_a_file_may_not_bring(tmp_path: Path) -> None:
         assert submitted(site, {"webhook": "chat", "on": []}).status_code == 422
 
 
+def test_ops_of_a_pipeline_bring_no_command_along(tmp_path: Path) -> None:
+    template = {"name": "t", "kind": "job", "run": {"cmd": "true"}, "notify": [{"command": ["x"], "trials": True}]}
+    file = {
+        "version": 1,
+        "kind": "pipeline",
+        "templates": [template],
+        "ops": [{"name": "a", "template": {"name": "t"}}],
+    }
+    with Site(tmp_path) as site:
+        body = {"files": [{"name": "polyaxonfile.yml", "text": json.dumps(file)}]}
+        refused = site.ask("POST", "/api/v1/runs/submit", json=body)
+    assert (refused.status_code, "cannot run commands there" in refused.text) == (422, True), refused.text
+
+
 def test_a_restart_through_a_server_does_not_bring_a_command_along(tmp_path: Path) -> None:
     with Site(tmp_path) as site:
         run_id = start(site, "true")["id"]

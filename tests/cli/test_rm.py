@@ -13,6 +13,7 @@ def test_nothing_of_a_removed_run_is_left(place: Place) -> None:
     assert list((place.home / "runs").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_it_asks_before_and_no_means_no(place: Place) -> None:
     run_id = place.ran("true")
     assert place.call("rm", run_id, stdin=b"n\n").code == 1

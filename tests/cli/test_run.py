@@ -56,7 +56,15 @@ def test_json_says_the_run_its_replicas_and_statuses(place: Place) -> None:
     assert "hidden" not in answer.out
 
 
-@pytest.mark.parametrize(("command", "code"), [("true", 0), ("exit 3", 3), ("kill -9 $$", 137), ("kill -SEGV $$", 139)])
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("exit 3", 3),
+        ("kill -9 $$", 137),
+        pytest.param("true", 0, marks=pytest.mark.slow),
+        pytest.param("kill -SEGV $$", 139, marks=pytest.mark.slow),
+    ],
+)
 def test_the_exit_code_is_that_of_the_command(place: Place, command: str, code: int) -> None:
     assert place.run(command).code == code
 
@@ -76,6 +84,7 @@ def test_a_command_that_does_not_exist_fails_with_what_the_shell_says(place: Pla
     assert is_silent_about_itself(answer)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_ends_as_ctrl_c_does(place: Place) -> None:
     process, run_id = place.begun()
     assert place.call("stop", run_id).code == 0
@@ -142,6 +151,7 @@ def test_detached_json_says_the_id(place: Place) -> None:
     assert data["id"] in place.run_ids()
 
 
+@pytest.mark.slow
 def test_more_than_the_machine_has_is_warned_of_and_runs(place: Place) -> None:
     answer = place.run("echo small", environment=GREEDY)
     assert (answer.code, answer.out) == (0, "small\n")
@@ -161,6 +171,7 @@ def test_strict_lets_run_what_fits(place: Place) -> None:
     assert place.run("true", "--strict").code == 0
 
 
+@pytest.mark.slow
 def test_the_time_limit_ends_it(place: Place) -> None:
     begun = time.monotonic()
     answer = place.run("sleep 60", "--timeout", "1")
@@ -197,11 +208,13 @@ def test_name_tags_description_and_project_are_kept(place: Place) -> None:
     assert data["tags"] == ["file", "a", "b"]
 
 
+@pytest.mark.slow
 def test_params_of_the_command_line_win(place: Place) -> None:
     answer = place.run("echo lr {{ lr }}", "-P", "lr=0.5", params={"lr": 0.1})
     assert answer.out == "lr 0.5\n"
 
 
+@pytest.mark.slow
 def test_a_run_that_may_restart_does_so_as_a_whole(place: Place) -> None:
     command = 'echo attempt $PHALANX_ATTEMPT; [ "$PHALANX_ATTEMPT" = 2 ] || [ "$RANK" != 1 ] || exit 4'
     answer = place.run(command, "--json", framework="pytorch", environment={**THREE, "max_restarts": 1})
@@ -220,10 +233,15 @@ def test_a_run_that_may_restart_does_so_as_a_whole(place: Place) -> None:
         (
             {
                 "kind": "pipeline",
-                "ops": [{"name": "a", "template": {"name": "b"}}],
-                "templates": [{"kind": "job", "name": "b", "run": {"cmd": "true"}}],
+                "ops": [
+                    {"name": "a", "template": {"name": "b"}},
+                    {"name": "c", "template": {"name": "b"}},
+                    {"name": "d", "template": {"action": "x"}},
+                ],
+                "templates": [{"kind": "job", "name": "b"}],
             },
-            "cannot start",
+            "ops `a`, `c`: nothing to run: the file has no `run: {cmd: ...}`; op `d`: a template by `action` (`x`) is "
+            "looked up by Polyaxon's server; write it into `templates`",
         ),
         ({"kind": "experiment"}, "nothing to run"),
     ],
@@ -386,6 +404,7 @@ def test_if_one_run_is_refused_none_is_queued(place: Place) -> None:
     assert place.call("ps", "--json").data["runs"] == []
 
 
+@pytest.mark.slow
 def test_files_without_a_word_before_them_are_asked_about(place: Place) -> None:
     place.file("true", name="a.yml")
     answer = place.call("run", "a.yml")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
 
 
@@ -10,6 +12,7 @@ def test_every_status_stands_there_with_its_reason(place: Place) -> None:
     assert lines[-1].endswith("master-0: exit code 2")
 
 
+@pytest.mark.slow
 def test_json_numbers_them_in_the_order_of_time(place: Place) -> None:
     run_id = place.ran("true", environment={"max_restarts": 1})
     changes = place.call("statuses", run_id[:6], "--json").data["statuses"]

@@ -5,6 +5,7 @@ import pytest
 from tests.cli.homes import ALL_CPUS, THREE, Place, place_fixture, wait_for  # noqa: F401 - found by its name
 
 
+@pytest.mark.slow
 def test_it_ends_every_replica_and_says_so(place: Place) -> None:
     command = "touch ready-$RANK; exec sleep 60"
     run_id = place.queued(command, framework="pytorch", environment=THREE)

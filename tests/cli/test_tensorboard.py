@@ -58,6 +58,7 @@ def test_runs_that_match_are_shown_on_loopback_until_ctrl_c_ends_everything(two:
     assert not Path(found["logdir"]).exists()
 
 
+@pytest.mark.slow
 def test_it_ends_when_it_is_idle_and_its_program_ends_with_it_when_it_is_killed(two: Place, tmp_path: Path) -> None:
     process, said = started(two, "aaa1", path=tmp_path / "bin")
     found = asked(said["url"])

@@ -27,6 +27,7 @@ def test_any_returns_with_the_first_and_the_time_may_be_over(place: Place) -> No
     place.call("stop", slow)
 
 
+@pytest.mark.slow
 def test_what_to_wait_for_must_be_said_once(place: Place) -> None:
     place.ran("true")
     for arguments, fault in (

@@ -110,6 +110,7 @@ def test_another_home_imports_it(place: Place, expected: dict[str, Any], tmp_pat
     assert list(differences([{name: row[name] for name in kept} for row in over], found)) == []
 
 
+@pytest.mark.slow
 def test_the_server_answers_as_it_did(place: Place, expected: dict[str, Any], access: dict[str, str]) -> None:
     owner = (place.home / "token").read_text().strip()
     names = [row["name"] for row in expected["commands"]["ps"]["runs"]]

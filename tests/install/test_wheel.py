@@ -58,6 +58,8 @@ CALLS: dict[str, list[str]] = {
     "events": ["{first}"],
     "top": ["--once"],
     "stop": ["{first}"],
+    "shell": ["{first}"],
+    "exec": ["{first}", "--", "true"],
     "group add": ["{added}", "x=0.5"],
     "group best": ["{group}"],
     "group extend": ["{extended}", "--n", "2"],
@@ -99,6 +101,11 @@ CALLS: dict[str, list[str]] = {
     "compare": ["{first}", "{spare}"],
     "outputs": ["{first}", "--push", "file://{store}"],
     "artifacts": ["{first}"],
+    "report create": ["report.md", "--project", "install"],
+    "report export": ["{report}", "--output", "report.html"],
+    "report rm": ["{old_report}", "--yes"],
+    "report show": ["{report}"],
+    "report update": ["{report}", "report.md"],
     "models alias": ["net/1", "champion"],
     "models compare": ["net/1", "net/2"],
     "models delete": ["spare", "--yes"],
@@ -135,7 +142,11 @@ REFUSED = {
     "group set": "has ended",
     "group stop": "has ended",
     "priority": "has ended",
+    "report export": "pip install 'phalanx[reports]'",
     "tensorboard": "pip install tensorboard",
+    "notebook": "pip install jupyterlab",
+    "shell": "is not running",
+    "exec": "is not running",
 }
 # What needs an extra, each with its arguments and variables
 NEEDS: list[tuple[str, list[str], dict[str, str]]] = [
@@ -143,6 +154,7 @@ NEEDS: list[tuple[str, list[str], dict[str, str]]] = [
     ("kubernetes", ["run", "-f", "file.yml", "--on", "kubernetes", "--detach"], {}),
     ("kubernetes", ["run", "-f", "file.yml", "--on", "kubeflow"], {}),
     ("kubernetes", ["doctor", "--on", "kubernetes"], {}),
+    ("reports", ["report", "export", "{report}"], {}),
     ("search", ["run", "-f", "tpe.yml"], {}),
     ("postgres", ["ps"], {"PHALANX_DATABASE": "postgresql://nowhere/runs"}),
     ("postgres", ["serve", "--port", "0"], {"PHALANX_DATABASE": "postgresql://nowhere/runs"}),
@@ -249,6 +261,9 @@ class Home(Installed):
         for model in ("net", "net", "spare"):
             self.ok("models", "register", self.names["first"], "outputs/best.pt", "--name", model)
         self.ok("models", "alias", "net/2", "held")
+        (self.folder / "report.md").write_text("# Report\n\n```chart\nmetric: loss\n```\n")
+        for name in ("report", "old_report"):
+            self.names[name] = str(self.ok("report", "create", "report.md", "--json").data["report"]["id"])
         self.ok("token", "create", "old")
         for user in ("bob", "eve"):
             self.ok("users", "add", user, stdin=b"a very long password\n")

@@ -11,7 +11,9 @@ from phalanx import plan, spec
 from phalanx.errors import SpecError, SpecErrors
 from phalanx.placeholders import fill
 from phalanx.plan import framework_checks
+from phalanx.plan.document import document
 from phalanx.spec import Amount, Resources
+from phalanx.stored_plan import decode_plan
 from tests.plan.samples import (
     EXAMPLE,
     FILE,
@@ -364,8 +366,10 @@ def test_a_job_is_one_replica_that_runs_its_command() -> None:
     assert made.totals == Resources(cpu=Amount(2))
 
 
-@pytest.mark.parametrize(("backend", "server"), [("", "notebook"), ("backend: lab", "lab")])
-def test_a_notebook_starts_jupyter_where_it_can_be_reached(backend: str, server: str) -> None:
+@pytest.mark.parametrize(
+    ("backend", "server", "page"), [("", "lab", "/lab"), ("backend: notebook", "notebook", "/tree")]
+)
+def test_a_notebook_starts_jupyter_and_its_agent_decides_where_it_listens(backend: str, server: str, page: str) -> None:
     made = planned(f"""
         version: 1
         kind: notebook
@@ -373,7 +377,30 @@ def test_a_notebook_starts_jupyter_where_it_can_be_reached(backend: str, server:
         build: {{image: "jupyter/base-notebook:latest"}}
     """)
     assert made.command == f"jupyter {server}"
-    assert argv(made, "master-0") == ["jupyter", server, "--no-browser", "--ip=master-0.example", "--port=2222"]
+    assert argv(made, "master-0") == ["jupyter", server, "--no-browser"]
+    assert (made.notebook, decode_plan(document(made)).notebook) == (page, page)
+
+
+def test_an_idle_notebook_ends_by_jupyters_own_settings() -> None:
+    made = planned("""
+        version: 1
+        kind: notebook
+        environment: {idle_timeout: 2h}
+    """)
+    options = argv(made, "master-0")[3:]
+    assert "--ServerApp.shutdown_no_activity_timeout=7200" in options
+    assert "--MappingKernelManager.cull_idle_timeout=7200" in options
+    assert "--MappingKernelManager.cull_interval=60" in options
+
+
+def test_a_hold_is_in_the_plan() -> None:
+    made = planned("""
+        version: 1
+        kind: experiment
+        environment: {hold: 30m}
+        run: {cmd: "true"}
+    """)
+    assert (made.hold_s, decode_plan(document(made)).hold_s) == (1800.0, 1800.0)
 
 
 def test_a_tensorboard_reads_the_outputs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +83,9 @@ class ArrayCluster(Cluster):
         matrix = {"x": {"values": list(range(count))}}
         search = {"matrix": matrix, "concurrency": concurrency, "slurm": {"trials": "array"}, **tuning}
         content = {"version": 1, "kind": "group", "hptuning": search, "run": {"cmd": "true"}}
-        asked = submission_of(content, folder=Path("/"), environment={"PATH": "/bin"}, on="slurm", is_unchecked=True)
+        asked = submission_of(
+            content, folder=Path("/"), environment={"PATH": os.environ["PATH"]}, on="slurm", is_unchecked=True
+        )
         return submit(self.works.home, self.works.store, asked).id
 
     def until(self, condition: Callable[[], object], times: int = 60) -> None:

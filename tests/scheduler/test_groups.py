@@ -13,9 +13,10 @@ import pytest
 
 from phalanx.backends.contract import ENDED, RUNNING
 from phalanx.errors import StoreError
-from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
-from phalanx.scheduler import groups
-from phalanx.scheduler.group_report import GroupReport
+from phalanx.home.group_folder import GroupFolder, trial_id
+from phalanx.home.journal import RunJournal
+from phalanx.scheduler import groups, journaled_run
+from phalanx.scheduler.search.group_report import GroupReport
 from phalanx.store import Run, StatusChange
 from phalanx.submission.model import CodeSource
 from phalanx.submission.removal import remove
@@ -95,7 +96,7 @@ def test_every_decision_is_recorded_with_its_reason_before_its_run_exists(works:
 
 def test_a_recorded_decision_is_carried_out_and_the_search_is_not_asked_again(works: Works) -> None:
     group = begin(works, "echo {{ x }}", X3)
-    journal = SearchJournal(GroupFolder(works.run_folder(group).path).journal_file)
+    journal = RunJournal(GroupFolder(works.run_folder(group).path).journal_file)
     journal.read()
     journal.append([{"what": "create", "trial": 0, "params": {"x": 77}, "seen_up_to": 0, "why": "recorded by another"}])
     journal.close()
@@ -153,7 +154,7 @@ def test_a_promotion_that_was_cut_off_is_made_once(works: Works, monkeypatch: py
         return original(*arguments)
 
     monkeypatch.setattr(groups, point, cut_off)
-    monkeypatch.setattr(groups, "AGAIN_S", 0.05)
+    monkeypatch.setattr(journaled_run, "AGAIN_S", 0.05)
     assert works.settle(group).status == "succeeded"
     (promoted,) = records(works, group, "promote")
     assert outputs(works, trial_id(group, promoted["trial"])) == "1 0 1 1\n2 1 3 3\n"
@@ -174,7 +175,7 @@ def test_a_promotion_that_the_store_does_not_know_is_no_end_of_its_rung(
         return record(change)
 
     monkeypatch.setattr(works.store, "record", cut_off)
-    monkeypatch.setattr(groups, "AGAIN_S", 0.05)
+    monkeypatch.setattr(journaled_run, "AGAIN_S", 0.05)
     assert works.settle(group).status == "succeeded"
     (promoted,) = records(works, group, "promote")
     assert outputs(works, trial_id(group, promoted["trial"])) == "1 0 1 1\n2 1 3 3\n"

@@ -74,6 +74,7 @@ def test_an_attendant_turns_nothing_while_another_has_the_lease(works: Works) ->
     lease.close()
 
 
+@pytest.mark.slow
 def test_the_next_scheduler_settles_what_a_killed_one_left(works: Works) -> None:
     run_id = works.submit("echo up; sleep 1; echo done", workers=1)
     with serve(works, 30.0) as background:

@@ -38,7 +38,15 @@ def whoami(site: Site, headers: Any) -> Any:
 
 
 def test_the_proxy_says_who_asks_and_the_groups_say_what_they_may(behind: Site) -> None:
-    assert whoami(behind, ANA) == {"name": "ana", "kind": "proxy", "role": None, "roles": {"vision": "editor"}}
+    assert whoami(behind, ANA) == {
+        "name": "ana",
+        "kind": "proxy",
+        "role": None,
+        "roles": {"vision": "editor"},
+        "user": "ana",
+        "token": None,
+        "expires": None,
+    }
     assert whoami(behind, {**ANA, "X-Forwarded-Groups": "staff"})["roles"] == {"*": "viewer"}
     assert whoami(behind, {}) == 401
     assert whoami(behind, {**ANA, "X-Forwarded-Groups": "other"}) == 403

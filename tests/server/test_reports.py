@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.server.shared_documents import MISSING, Outdated, SharedDocuments
+from phalanx.home.shared_documents import MISSING, Outdated, SharedDocuments
 from tests.server.site import Site
 
 TEXT = "# Result\n\n```chart\nmetric: loss\n```\n<script>alert(1)</script>"

@@ -48,7 +48,7 @@ def test_a_copied_cookie_is_of_no_use_after_signing_out(site: Site, browser: htt
 def test_a_browser_signs_in_and_out(site: Site, browser: httpx.Client) -> None:
     assert browser.get("/api/v1/session").status_code == 401
     answer = browser.post("/api/v1/session", json={"user": "ana", "password": PASSWORD})
-    about = {"user": None, "token": None, "expires": None}
+    about = {"user": "ana", "token": None, "expires": None}
     expected = {"name": "ana", "kind": "session", "role": "editor", "roles": {"*": "editor"}, **about}
     assert (answer.status_code, answer.json()) == (200, expected)
     assert browser.get("/api/v1/session").json() == expected

@@ -129,7 +129,15 @@ def test_a_user_signs_on_and_has_the_roles_of_their_groups(
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert "Max-Age=7200" in cookie
-    assert whoami(browser) == {"name": "ana", "kind": "session", "role": None, "roles": {"vision": "editor"}}
+    assert whoami(browser) == {
+        "name": "ana",
+        "kind": "session",
+        "role": None,
+        "roles": {"vision": "editor"},
+        "user": "ana",
+        "token": None,
+        "expires": None,
+    }
     entry = last_entry(team)
     assert (entry["who"], entry["kind"], entry["action"]) == ("ana", "sign-on", f"GET {CALLBACK}")
     provider.claims["groups"] = ["staff", "root", "unknown", "*"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from phalanx.spec import Kind
-from phalanx.spec.model import Operation, Pipeline
-from phalanx.spec.schema import TRIGGERS
+from phalanx.spec.model import Operation, OutputReference, Pipeline
+from phalanx.spec.pipelines.fields import TRIGGERS
+from phalanx.spec.pipelines.ops import op_spec
 from tests.spec.helpers import (
     CPU_S,
     assert_converts,
@@ -95,8 +96,10 @@ def test_a_template_that_lives_elsewhere_is_noted() -> None:
     text = HEAD + "ops: [{name: a, template: {path: other.yml}}, {name: b, template: {url: 'http://x'}}]\n"
     assert [op.spec for op in _pipeline(text).ops] == [None, None]
     assert notes_of(text) == [
-        "the template `other.yml` is looked up when the pipeline runs",
-        "the template `http://x` is looked up when the pipeline runs",
+        "op `a` cannot run: the file of its template, `other.yml`, was not read: "
+        "`phalanx run` reads it beside the pipeline",
+        "op `b` cannot run: a template by `url` (`http://x`) is looked up by Polyaxon's server; "
+        "write it into `templates`",
     ]
 
 
@@ -114,14 +117,97 @@ def test_numbers_that_are_written_as_text_come_through_as_numbers() -> None:
     assert (pipeline.concurrency, pipeline.timeout_s) == (2, 60)
 
 
-def test_the_output_of_an_op_suits_an_input_of_any_type() -> None:
-    pipeline = _pipeline(
+READS = (
+    "ops:\n- {name: a, template: {name: p}}\n- {name: b, template: {name: t}, params: {lr: '{{ ops.a.outputs.lr }}'}}\n"
+)
+
+
+def _typed(outputs: str, wanted: str) -> str:
+    template = f"inputs: [{{name: lr, type: {wanted}}}], run: {{cmd: 'train {{{{ lr }}}}'}}"
+    return (
+        f"{HEAD}{READS}templates:\n- {{kind: job, name: p, outputs: [{outputs}], run: {{cmd: 'true'}}}}\n"
+        f"- {{kind: job, name: t, {template}}}\n"
+    )
+
+
+def test_a_param_that_is_an_output_of_another_op_is_a_dependency() -> None:
+    op = _op(_pipeline(_typed("{name: lr, type: float}", "float")), "b")
+    assert (op.params["lr"], op.upstream) == ("{{ ops.a.outputs.lr }}", ("a",))
+    assert op.references == (OutputReference("lr", "a", "lr"),)
+    assert op.spec is not None
+    assert op.spec.command == "train {{ ops.a.outputs.lr }}"
+    assert op_spec(op, {"lr": 0.5}).command == "train 0.5"
+
+
+def test_templates_may_compute_with_an_output() -> None:
+    text = _typed("{name: lr, type: int}", "int").replace("{{ lr }}", "{{ lr + 1 }}")
+    op = _op(_pipeline(text), "b")
+    assert op_spec(op, {"lr": 5}).command == "train 6"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "wanted", "message"),
+    [
+        ("", "float", "op `a` has no output `lr`"),
+        ("{name: lr, type: str}", "int", "`lr` is int, but the output is str"),
+        ("{name: lr, type: path}", "float", "`lr` is float, but the output is path"),
+    ],
+)
+def test_outputs_that_do_not_suit_are_found_before_anything_runs(outputs: str, wanted: str, message: str) -> None:
+    assert message in messages_of(_typed(outputs, wanted))
+
+
+@pytest.mark.parametrize(
+    ("output", "wanted"), [("int", "float"), ("metric", "float"), ("path", "str"), ("str", "path")]
+)
+def test_outputs_of_related_types_suit(output: str, wanted: str) -> None:
+    assert _pipeline(_typed(f"{{name: lr, type: {output}}}", wanted)).ops
+
+
+def test_a_circle_through_outputs_and_conditions_is_found() -> None:
+    text = _typed("{name: lr, type: int}", "int").replace(
+        "name: a, template", "name: a, conditions: [{kind: status, op: b}], template"
+    )
+    assert "circular dependency between ops: a, b" in messages_of(text)
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("kind: status, op: x", "op `a` has a condition on the unknown op `x`"),
+        ("kind: status, op: b, exp: eq", "a condition of kind `status` has no `exp`"),
+        (
+            "kind: outputs, op: b",
+            "a condition of kind `outputs` requires `params`: the outputs to compare, with values",
+        ),
+        ("kind: outputs, op: b, params: {n: 1}", "op `b` has no output `n`"),
+        ("kind: outputs, op: b, exp: gt, params: {n: 1}", "expected one of eq, ne, found the text `gt`"),
+    ],
+)
+def test_faults_of_conditions(condition: str, message: str) -> None:
+    found = messages_of(
         _ops(
-            "name: a, template: {name: prepare}",
-            "name: b, template: {name: train}, params: {lr: '{{ ops.a.outputs.lr }}'}, dependencies: [a]",
+            f"name: a, template: {{name: prepare}}, conditions: [{{{condition}}}]", "name: b, template: {name: prepare}"
         )
     )
-    assert _op(pipeline, "b").params["lr"] == "{{ ops.a.outputs.lr }}"
+    assert message in found
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ("kind: cron", "a schedule of kind `cron` requires `cron`"),
+        ("kind: interval", "a schedule of kind `interval` requires `frequency`"),
+        ("kind: cron, cron: '61 * * * *'", "`cron` cannot be read: `61` is no minute: write 0 to 59"),
+        ("kind: cron, cron: 'x'",
+         "`cron` cannot be read: a cron expression has 5 fields: minute, hour, day, month, weekday"),
+        ("kind: cron, cron: '0 0 31 2 *'", "`cron` cannot be read: no day fits this cron expression"),
+        ("kind: interval, frequency: 60, start_at: soon",
+         "`start_at` cannot be read: write a time such as `2026-01-31T08:00:00+00:00`"),
+    ],
+)  # fmt: skip
+def test_faults_of_schedules(schedule: str, message: str) -> None:
+    assert messages_of(_ops("name: a, template: {name: prepare}") + f"schedule: {{{schedule}}}\n") == [message]
 
 
 # faults ------------------------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ from phalanx.spec.groups import first_suggestion
 from phalanx.spec.matrix import FORMS
 from phalanx.spec.model import Kind
 from phalanx.spec.params import parse_value
+from phalanx.spec.pipelines.fields import OP
 from phalanx.spec.scalars import resolve_plain
-from phalanx.spec.schema import BUILD_FIELDS, OP, REPLICA_FIELDS, REPLICAS, VARIABLE, sections
+from phalanx.spec.schema import BUILD_FIELDS, REPLICA_FIELDS, REPLICAS, VARIABLE, sections
 from phalanx.spec.section_fields import HPTUNING
 from phalanx.spec.templates import _plain_names
 from phalanx.spec.tree import Node, merge

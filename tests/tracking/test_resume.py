@@ -37,7 +37,7 @@ def train(place: Place, first: int, last: int, *more: str, **options: Any) -> tu
     return done.out.strip(), done.err
 
 
-@pytest.mark.parametrize("is_seen", [True, False])
+@pytest.mark.parametrize("is_seen", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_resumed_run_is_the_next_attempt_of_the_same_series(place: Place, is_seen: bool) -> None:
     assert train(place, 0, 10) == ("train-7 False", "")
     if is_seen:  # the scheduler has concluded it, and knows it as finished
@@ -70,6 +70,7 @@ def test_what_an_attempt_recorded_before_anyone_looked_is_kept(place: Place) -> 
     assert (row["tags"], row["description"]) == (["first", "second"], "old")
 
 
+@pytest.mark.slow
 def test_never_starts_another_run(place: Place) -> None:
     train(place, 0, 2)
     out, err = train(place, 0, 2, resume="never")

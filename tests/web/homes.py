@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from phalanx.home.group_folder import SearchJournal
+from phalanx.home.journal import RunJournal
 from phalanx.spool import PointWriter, Writer
 from phalanx.store import Run, Store
 from tests.cli.homes import Place
@@ -113,7 +113,7 @@ def fill_group(place: Place, count: int) -> None:
     }
     (folder / "spec.yml").write_text(json.dumps(spec))
     chance = random.Random(5)
-    journal = SearchJournal(str(folder / "journal"))
+    journal = RunJournal(str(folder / "journal"))
     entries: list[dict[str, Any]] = []
     for number in range(count):
         rate, layers, optimizer = (

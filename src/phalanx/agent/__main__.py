@@ -5,13 +5,16 @@ or, for all replicas on one machine:
 python -m phalanx.agent PLAN FACTS --all-here HANDLE
 or, to fork agents for a process that starts many:
 python -m phalanx.agent --fork-server DESCRIPTOR MARK
+or, to run a command beside a replica of this machine (without one, a shell):
+python -m phalanx.agent PLAN FACTS --enter REPLICA [COMMAND...]
 or, in a pod, where all inputs are at fixed paths:
-python -m phalanx.agent --pod | --prepare | --train-job prepare|run"""
+python -m phalanx.agent --pod | --prepare | --train-job prepare|run | --enter REPLICA [COMMAND...]"""
 
 from __future__ import annotations
 
 import sys
 
+from phalanx.agent.interactive.entry import ENTER, enter_here
 from phalanx.agent.launcher import AS_RANK, launch, launched_rank, read, serve, supervise_here, tasks_of
 from phalanx.agent.preflight import PreflightFailed
 from phalanx.stored_plan import PlanDamaged, read_plan_file
@@ -20,7 +23,7 @@ ALL_HERE = "--all-here"
 OF_JOBS = (ALL_HERE, "--claim", "--here", "--gather", "--settle", "--leave")
 MODES = (AS_RANK, "--stay", *OF_JOBS)
 DAMAGED = 78  # EX_CONFIG of sysexits
-IN_PODS = "--pod | --prepare | --train-job prepare|run"
+IN_PODS = "--pod | --prepare | --train-job prepare|run | --enter REPLICA [COMMAND...]"
 
 
 def main() -> int:
@@ -41,6 +44,12 @@ def main() -> int:
         from phalanx.agent import train_job
 
         return train_job.run(is_prepared=given[1] != "prepare")
+    if len(given) >= 2 and given[0] == ENTER:
+        from phalanx.agent import pod_entry
+
+        return pod_entry.enter(given[1], given[2:])
+    if len(given) >= 4 and given[2] == ENTER:
+        return enter_here(read(given[0], given[1])[1], given[3], given[4:])
     if len(given) < 2 or (len(given) > 2 and given[2] not in MODES) or given[2:] == [ALL_HERE]:
         print(f"usage: phalanx-agent PLAN FACTS [{' | '.join(MODES)}] | {IN_PODS}", file=sys.stderr)
         return 2

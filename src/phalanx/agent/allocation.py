@@ -24,6 +24,7 @@ from phalanx import run_paths
 from phalanx.agent import launcher, virtualenv
 from phalanx.agent.claims import ClaimRefused, claim_next, claim_unclaimed, owner_of
 from phalanx.agent.deadlines import CHECKPOINTED, LEAVE_S
+from phalanx.agent.interactive.hold import read_hold
 from phalanx.agent.virtualenv import PreparedPython, VirtualenvError
 from phalanx.atomic_files import write_atomic
 from phalanx.ends import Cause, End, read_end
@@ -258,6 +259,7 @@ def gather(plan: StoredPlan, facts_file: str, first: int, lines: Iterable[str]) 
         "client": client_paths(job),
         "gpus": _gpus(plan, found),
         "grace_s": GRACE_S,
+        "hold_s": read_hold(run, attempt),
         "python": {
             rank["host"]: {key: rank[key] for key in ("variables", "path", "before")}
             for rank in ranks

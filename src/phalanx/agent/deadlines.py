@@ -11,7 +11,7 @@ from phalanx.agent.processes import Stat
 from phalanx.ends import Cause
 from phalanx.stored_plan import StoredPlan
 
-CHECKPOINT_S = 300.0  # before the end of a segment, unless the file sets it
+CHECKPOINT_S = 300.0  # before the end of a segment or notebook, unless the file sets it
 LEAVE_S = 30.0  # before the cluster ends the job: time for the agents to end all replicas and report it
 CHECKPOINTED = 85  # exit code of a program that saved and continues in the next segment
 
@@ -42,7 +42,7 @@ class TimeLimits(NamedTuple):
 def limits_of(plan: StoredPlan, facts: Mapping[str, Any]) -> TimeLimits:
     is_segment = plan.segment_s is not None
     before_s = plan.checkpoint.before_s
-    if before_s is None and is_segment:
+    if before_s is None and (is_segment or plan.notebook is not None):
         before_s = CHECKPOINT_S
     timeout_s = plan.timeout_s
     return TimeLimits(

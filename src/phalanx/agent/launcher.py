@@ -18,9 +18,10 @@ from typing import Any
 from phalanx import run_paths
 from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import limits_of
+from phalanx.agent.interactive.hold import hold
 from phalanx.agent.preflight import Address
 from phalanx.agent.processes import boot_id
-from phalanx.agent.supervisor import WATCHED, Supervisor, Task
+from phalanx.agent.supervisor import WATCHED, NotebookTask, Supervisor, Task
 from phalanx.atomic_files import write_atomic, write_new
 from phalanx.ends import Cause, End
 from phalanx.naming import LAUNCHER, is_launcher
@@ -110,10 +111,17 @@ def tasks_of(plan: StoredPlan, facts: dict[str, Any], rank: int | None = None) -
                 siblings=tuple(
                     facts["folders"][other.name] for other in plan.with_command if other.name in facts["folders"]
                 ),
+                hold_s=facts.get("hold_s"),
+                notebook=None if plan.notebook is None else NotebookTask(plan.notebook, _port(facts, name, is_shared)),
                 offers_mlflow=_offers_mlflow(plan, replica, environment, is_remote=is_remote),
             )
         )
     return tasks
+
+
+def _port(facts: dict[str, Any], name: str, is_shared: bool) -> int | None:
+    """The port of a notebook; none in a job whose nodes other users can use, too."""
+    return None if is_shared else int(facts["port"][name])
 
 
 def _use_python(environment: dict[str, str], python: dict[str, Any]) -> None:
@@ -211,6 +219,7 @@ def supervise_here(task: Task) -> int:
     if not _announce(task.folder):
         return 1
     end = Supervisor(task).run()
+    hold(task, end)
     if task.is_remote and end.cause in (Cause.FINISHED, Cause.SEGMENT, Cause.STOPPED):
         return 0  # so that Slurm does not end the others
     if task.is_remote:
@@ -284,7 +293,7 @@ def _supervise(task: Task) -> None:
         os.dup2(log, 2)
         os.close(log)
         if _announce(task.folder):
-            Supervisor(task).run()
+            hold(task, Supervisor(task).run())
         code = 0
     except BaseException:  # noqa: BLE001 - the edge of a process: what is said here is all that anyone will know
         import traceback
@@ -299,7 +308,9 @@ def _announce(folder: str) -> bool:
     """Record which process watches this replica, so that others can check it. False when another agent was faster,
     or when the replica was given up before: it must not run then."""
     stat = processes.read_stat(os.getpid())
-    content = {"pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id()}
+    content = {"pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id(), "python": sys.executable}
+    if "SLURM_JOB_ID" in os.environ:  # of its own component, or task of an array
+        content |= {"job": os.environ["SLURM_JOB_ID"], "node": os.environ.get("SLURMD_NODENAME", "")}
     if os.path.exists(os.path.join(folder, run_paths.END)):
         return False
     try:

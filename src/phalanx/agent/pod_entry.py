@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from phalanx import run_paths
 from phalanx.agent import launcher, processes
+from phalanx.agent.interactive.entry import enter_here
 from phalanx.agent.preflight import PATIENCE_S, PreflightFailed
 from phalanx.agent.stdout_courier import Output, StdoutCourier, kept_files
 from phalanx.agent.supervisor import WATCHED, Task
@@ -171,6 +172,7 @@ def facts_of(pod: Pod) -> dict[str, Any]:
         "watched": {name: _gpus(pod) for name in pod.names[:1]},
         "meeting_s": float(pod.place.get("peers_s") or PATIENCE_S),
         "grace_s": pod.grace_s,
+        "hold_s": pod.place.get("hold_s"),
     }
 
 
@@ -224,6 +226,12 @@ def run() -> int:
     hide_environment()
     pod = arrived()
     return MISUSED if pod is None else run_replica(pod).code
+
+
+def enter(name: str, argv: list[str]) -> int:
+    """Run a command beside a process of this pod's replica; see `entry`."""
+    pod = arrived()
+    return MISUSED if pod is None else enter_here(facts_of(pod), name, argv)
 
 
 class PodOutcome(NamedTuple):

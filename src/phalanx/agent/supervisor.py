@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from phalanx import run_paths
 from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import CHECKPOINTED, Deadline, TimeLimits, processes_handling
+from phalanx.agent.interactive.no_notebook import NoNotebook
 from phalanx.agent.left_files import LeftFiles
 from phalanx.agent.mlflow.offer import MlflowOffer
 from phalanx.agent.preflight import PATIENCE_S
@@ -48,6 +49,13 @@ _TO_END = (signal.SIGTERM, signal.SIGINT)
 WATCHED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 
 
+class NotebookTask(NamedTuple):
+    """`page`: the path of its page. Without `port` it listens on a socket."""
+
+    page: str
+    port: int | None
+
+
 class Task(NamedTuple):
     """What the agent needs to know about a replica."""
 
@@ -71,6 +79,8 @@ class Task(NamedTuple):
     outputs: str = ""
     collect: CollectSettings | None = None  # None: the working folder is not watched
     siblings: tuple[str, ...] = ()  # the folders of all replicas that share the working folder
+    notebook: NotebookTask | None = None  # the command is Jupyter's
+    hold_s: float | None = None  # how long it can be entered after a failure
     offers_mlflow: bool = False  # the agent answers the MLflow clients of the command
 
 
@@ -95,6 +105,7 @@ class Supervisor:
         self.log_size = -1
         self.last_sample = float("-inf")
         self.over_memory = False
+        self.is_exposed = False  # a notebook that answers everyone
         self.is_syncing = False
         self.was_full = False  # the disk, at any moment: room that was made later does not help the command
         self.cause: Cause | None = None  # why we ended it ourselves
@@ -102,6 +113,7 @@ class Supervisor:
         self.writers = WriterProcesses(task.environment)
         self.early_until = 0.0
         self.mlflow: MlflowOffer | None = None
+        self.notebook = NoNotebook()
         self.served_at: float | None = None  # since when all that it serves have ended
         self.kernel_kills = processes.kernel_kills_for_memory()
         self.left = LeftFiles.of(task.folder, task.working, task.outputs, task.collect, task.siblings)
@@ -127,7 +139,8 @@ class Supervisor:
             if self.left is not None:
                 self.left.begin(os.stat(self.end_draft).st_ctime_ns)
             self.mlflow = _offered(self.task)
-            child = _start(self.task, self.log_path)
+            self.notebook = _notebook_of(self.task)
+            child = start_command(self.task._replace(argv=[*self.task.argv, *self.notebook.options]), self.log_path)
             self.deadline = Deadline(self.task.limits)  # the time of the preflight does not count
             self._note({"start": child})
             ended = self._watch(child)
@@ -135,6 +148,7 @@ class Supervisor:
             self._raise_peak({"cpu_s": ended.cpu_s, "memory_mib": ended.memory_mib})  # peaks between two measurements
             _end_rest()
             end = self._judge(ended.status)
+            self.notebook.close(end.code, self._say)
             _collect(self.left, self.task.working, COLLECT_S if self.cause is None else COLLECT_HASTILY_S)
         self._look_at_log()
         _sync_to_the_end(self.task.folder)
@@ -166,9 +180,10 @@ class Supervisor:
         finally:
             os.close(log)
 
-    def _answer_mlflow(self) -> None:
+    def _look_at_servers(self) -> None:
         if self.mlflow is not None:
             self.mlflow.check()
+        self.is_exposed = not self.notebook.check(self._say)
 
     def _watch(self, child: int) -> ProcessExit:
         """Watch the command until it ends."""
@@ -198,13 +213,13 @@ class Supervisor:
             elif deadline.is_time_to_save(now) and not self._request_checkpoint(child):
                 deadline.save_at = now + SAVE_AGAIN_S  # the program may not have set its handler yet
             self._look_at_log()
-            self._answer_mlflow()
+            self._look_at_servers()
             if now >= measure_at:
                 measure_at = now + (MEASURE_S if self.task.memory_mib is None else MEASURE_LIMITED_S)
                 self._measure(now)
             self._note_early_writers(now)
-            if self.over_memory:
-                self.cause = self.cause or Cause.MEMORY
+            if self.over_memory or self.is_exposed:
+                self.cause = self.cause or (Cause.MEMORY if self.over_memory else Cause.ERROR)
                 kill_at = now
             if kill_at is not None and now >= kill_at:
                 _signal_tree(child, signal.SIGKILL)
@@ -417,6 +432,14 @@ def _offered(task: Task) -> MlflowOffer | None:
         return None  # clients do what they do without Phalanx
 
 
+def _notebook_of(task: Task) -> NoNotebook:
+    if task.notebook is None:
+        return NoNotebook()
+    from phalanx.agent.interactive.notebook import NotebookServer
+
+    return NotebookServer(task.folder, task.environment, *task.notebook)
+
+
 def last_lines(path: str) -> list[str]:
     """The last lines of a log as clean text: long lines are cut, undecodable bytes replaced."""
     try:
@@ -445,7 +468,7 @@ def _is_end_requested_too(task: Task, ended: ProcessExit) -> bool:
     return task.shares_signals and was_signalled and signal.sigtimedwait(_TO_END, HEAR_S) is not None
 
 
-def _start(task: Task, log_path: str) -> int:
+def start_command(task: Task, log_path: str) -> int:
     """Start the command in its own session, with its output in the log. Returns its process id."""
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     child = os.fork()

@@ -58,6 +58,22 @@ class Observation(NamedTuple):
     attempt: int = 1  # of its first start: an engine may start a job again
 
 
+class TunnelRequest(NamedTuple):
+    """A port of the user's machine that shall lead to an address of a replica's machine."""
+
+    address: str  # the path of a unix socket, or HOST:PORT
+    port: int
+    login: str  # this machine, as ssh reaches it: USER@HOST
+    is_reverse: bool = False  # the machines of replicas accept no ssh
+
+
+class TunnelStep(NamedTuple):
+    """A command that a user runs, and stays, so that a port of the user's machine leads to a replica."""
+
+    where: str  # the machine to run it on, in words
+    command: str
+
+
 class SubmissionStart(NamedTuple):
     """When and where a call of `Engine.submit` or `submit_array` began."""
 
@@ -280,6 +296,36 @@ class Engine(ABC):
         """
         for name in names:
             attempts.request_end(attempt_folder.folder(name), number)
+
+    def entry(
+        self,
+        attempt_folder: AttemptFolder,  # noqa: ARG002
+        replica: str,  # noqa: ARG002
+        argv: Sequence[str],  # noqa: ARG002
+        *,
+        is_terminal: bool,  # noqa: ARG002
+    ) -> list[str]:
+        """Return the command of this machine that runs `argv` beside a running replica, with its environment; a shell
+        if `argv` is empty. `is_terminal`: it gets a terminal. On the machine of the replica it may call the agent,
+        which reads the environment from the replica's process:
+
+            python3 -I -S FOLDER/job/agent.pyz FOLDER/plan.json FOLDER/job/attempt-N.json --enter REPLICA ARGV…
+
+        Default: raises CallError, as it does for a replica that cannot be entered.
+        """
+        raise CallError(f"the backend {self.name} does not offer to enter replicas: `shell` and `exec` need it")
+
+    def tunnel(
+        self,
+        attempt_folder: AttemptFolder,  # noqa: ARG002
+        replica: str,  # noqa: ARG002
+        asked: TunnelRequest,  # noqa: ARG002
+    ) -> list[TunnelStep]:
+        """Return what users run so that a port of their machine leads to an address of a replica's machine.
+
+        Default: raises CallError, as it does for a replica that does not run.
+        """
+        raise CallError(f"the backend {self.name} does not offer connections to replicas: notebooks need it")
 
     def refine(self, seen: Observation, lines: Collection[str]) -> Observation:  # noqa: ARG002
         """Return the observation of an ended job, improved by the last lines of `log_of`. Default: unchanged."""

@@ -73,6 +73,12 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(reporting)
 
 
+def replica_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--rank` and `--replica`, passed on as one `replica`; the last one given counts."""
+    function = click.option("--replica", metavar="NAME", help="Name of the replica, such as worker-3.")(function)
+    return click.option("--rank", "replica", metavar="N", help="Rank of the replica. Default: the first one.")(function)
+
+
 def seconds_of(option: str, text: str | None) -> float | None:
     """The time that an option gives, in seconds. Raises CallError."""
     from phalanx.spec.quantities import seconds
@@ -127,9 +133,9 @@ def _default_file() -> str:
 
 def load(files: tuple[str, ...], params: tuple[str, ...]) -> Spec:
     """The spec of the files and params of the command line. Raises SpecErrors with all errors, CallError."""
-    from phalanx import plan, spec
+    from phalanx.cli.file_references import load_files
 
-    return spec.load(read_files(files), parse_params(params), inspect=plan.inspect)
+    return load_files(read_files(files), parse_params(params)).spec
 
 
 def parse_params(pairs: tuple[str, ...]) -> dict[str, str]:

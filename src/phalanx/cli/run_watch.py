@@ -13,6 +13,7 @@ from phalanx.cli.render.left_files import left_lines
 from phalanx.cli.render.output import print_json, print_result, printable
 from phalanx.cli.render.tables import failure_lines, replica_table, status_text
 from phalanx.cli.workspace.base import find_run, open_workspace
+from phalanx.store.kinds import PIPELINE, SCHEDULE, WHOLES
 from phalanx.store.rows import replica_row, run_row, status_row
 
 if TYPE_CHECKING:
@@ -35,18 +36,22 @@ def clone_and_watch(run: str, how: str, *, detach: bool, as_json: bool) -> NoRet
 
 def watch_or_detach(workspace: Workspace, run: Run, *, detach: bool, as_json: bool) -> int:
     """Detach from a run just submitted, or watch it until it finishes. Returns the exit code of the verb."""
-    if detach:
+    if detach or run.kind == SCHEDULE:  # its ticks are made by a server
         restore_signals()
         workspace.acts.leave(run)
         print_result({"id": run.id, "status": run.status}, run.id, as_json=as_json)
         return 0
     if not as_json:
-        what = "group" if run.kind == "group" else "run"
+        what = run.kind if run.kind in WHOLES else "run"
         click.echo(click.style(f"{what} {run.id}" + (f" ({run.name})" if run.name else ""), bold=True), err=True)
     if run.kind == "group":
         from phalanx.cli.group_watch import watch_group
 
         return watch_group(workspace, run, as_json=as_json)
+    if run.kind == PIPELINE:
+        from phalanx.cli.pipeline_watch import watch_pipeline
+
+        return watch_pipeline(workspace, run, as_json=as_json)
     run = workspace.acts.attend(run, quiet=as_json)
     return report(workspace, run, as_json=as_json)
 

@@ -21,6 +21,7 @@ from phalanx.client.files import FileMethods
 from phalanx.client.live_events import LiveEvent, listen
 from phalanx.client.projects import ProjectMethods
 from phalanx.client.queries import QueryMethods
+from phalanx.client.reports import ReportMethods
 from phalanx.client.transport import TIMEOUT_S, Transport, joined
 from phalanx.errors import CallError
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from phalanx.store.records import Run
 
 
-class Client(QueryMethods, FileMethods, ActionMethods, ProjectMethods):
+class Client(QueryMethods, FileMethods, ActionMethods, ProjectMethods, ReportMethods):
     """A connection to a server. Not thread-safe; `close` it, or use it in a `with`. An argument `run` is a record, an
     id, a name (the newest run of that name), or the first characters of an id.
 

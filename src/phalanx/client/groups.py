@@ -10,16 +10,17 @@ print(group.frame().sort_values("value"))
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx import extras
 from phalanx.client.rows import number_of, record
+from phalanx.client.summary_view import SummaryView
 from phalanx.client.transport import Transport, joined
 
 if TYPE_CHECKING:
-    from phalanx.scheduler.group_report import GroupReport
+    from phalanx.scheduler.search.group_report import GroupReport
     from phalanx.store import Store
 
 
@@ -83,23 +84,13 @@ def trial_of(row: Row) -> GroupTrial:
     )
 
 
-class Group(ABC):
+class Group(SummaryView):
     """A group as it was when it was read; `refresh` reads it again. The fields of `summary` are attributes: `id`,
     `name`, `status`, `reason`, `algorithm`, `metric`, `concurrency`, `total`, `paused`, `rungs` and so on; `counts`
     has the number of trials by state."""
 
-    id: str
-    status: str
     algorithm: str
     concurrency: int
-
-    def __init__(self, summary: Mapping[str, Any]) -> None:
-        self.summary = summary
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "summary" or name not in self.summary:
-            raise AttributeError(name)
-        return self.summary[name]
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -120,10 +111,6 @@ class Group(ABC):
     @abstractmethod
     def rows(self, sort: str = "trial", limit: int | None = None) -> list[dict[str, Any]]:
         """The trials as rows of the REST API."""
-
-    @abstractmethod
-    def refresh(self) -> None:
-        """Read the summary again."""
 
     def __repr__(self) -> str:
         return f"<group {self.id}: {self.algorithm}, {self.status}>"

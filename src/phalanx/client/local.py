@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from phalanx.client.groups import HomeGroup
+    from phalanx.client.pipelines import HomePipeline
     from phalanx.home.home import Home
     from phalanx.registry.registry import Registry
     from phalanx.store import Artifact, ReplicaRecord, StatusChange, Store, Summary
@@ -253,9 +254,16 @@ class HomeReader:
     def group(self, name: str) -> HomeGroup:
         """The group with an id, a name or the first characters of an id. Raises CallError if there is none."""
         from phalanx.client.groups import HomeGroup
-        from phalanx.scheduler.group_report import GroupReport
+        from phalanx.scheduler.search.group_report import GroupReport
 
         return HomeGroup(self._store, GroupReport(self._home, self._store, self._store.find(name)))
+
+    def pipeline(self, name: str) -> HomePipeline:
+        """The pipeline with an id, a name or the first characters of an id. Raises CallError if there is none."""
+        from phalanx.client.pipelines import HomePipeline
+        from phalanx.scheduler.pipelines.report import PipelineReport
+
+        return HomePipeline(self._store, PipelineReport(self._home, self._store, self._store.find(name)))
 
     def projects(self) -> list[str]:
         return [project for project, _ in self._store.projects()]

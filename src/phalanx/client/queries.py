@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx.client import rows
 from phalanx.client.groups import RemoteGroup
+from phalanx.client.pipelines import RemotePipeline
 from phalanx.client.run_lookup import RunLookup
 from phalanx.client.series import RemoteSeries
 from phalanx.client.transport import ServerUnreachable, joined
@@ -84,6 +85,10 @@ class QueryMethods(RunLookup):
     def group(self, group: str | Run) -> RemoteGroup:
         """A group, to read its trials and to change it."""
         return RemoteGroup(self._wire, self._id(group))
+
+    def pipeline(self, pipeline: str | Run) -> RemotePipeline:
+        """A pipeline, to read its ops."""
+        return RemotePipeline(self._wire, self._id(pipeline))
 
     def groups(self, project: str | None = None) -> list[Any]:
         return self._wire.rows(joined("groups"), "groups", project=project)

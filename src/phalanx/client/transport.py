@@ -114,6 +114,12 @@ class Transport:
         headers = {"Content-Type": "application/json"} if content is not None else {}
         return self._json(self._request(method, path, params=_given(params), content=content, headers=headers))
 
+    def send_version(self, method: str, path: str, tag: str, body: Any = None, /) -> Any:
+        """As `send`, for a change of the version with this tag. Raises RequestRefused (412) if there is a newer one."""
+        content = None if body is None else json.dumps(body).encode()
+        headers = {"If-Match": tag, **({"Content-Type": "application/json"} if content is not None else {})}
+        return self._json(self._request(method, path, content=content, headers=headers))
+
     def put(self, method: str, path: str, content: Any, length: int | None = None, /, **params: Any) -> Any:
         """Send bytes, or an iterator of bytes, and return JSON. Raises RequestRefused, ServerUnreachable."""
         headers = {"Content-Type": "application/octet-stream"}

@@ -80,6 +80,17 @@ def read_ends(folder: RunFolder, attempt: int) -> dict[str, End]:
     return {name: end for name, end in found.items() if end is not None}
 
 
+def reported_ends(attempt_folder: AttemptFolder) -> dict[str, End]:
+    """The ends of replicas, by name, also one that is not published until its job has ended."""
+    found = {}
+    for name in attempt_folder.replicas:
+        folder = attempt_folder.folder(name)
+        end = read_end(folder) or End.from_json(read_json(folder / run_paths.END_HELD))
+        if end is not None:
+            found[name] = end
+    return found
+
+
 def tail_of(log: Path) -> tuple[str, ...]:
     """The last lines of a log."""
     return tuple(last_lines(str(log)))

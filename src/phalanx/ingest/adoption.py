@@ -61,9 +61,10 @@ def index(home: Home, store: Store, run: Run) -> None:
     _add_replicas(store, home.run(run.id), run)
     _gather(home, store, run)
     index_outputs(store, run.id, read_manifest(home.run(run.id).path))
-    search = read_json(home.run(run.id).path / run_paths.SEARCH)
-    if search is not None:
-        store.put_fact(run.id, "search", search)
+    for name, file in {"search": run_paths.SEARCH, run.kind: run_paths.PROGRESS}.items():
+        fact = read_json(home.run(run.id).path / file)
+        if fact is not None:
+            store.put_fact(run.id, name, fact)
 
 
 def _with_requests(folder: RunFolder, run: Run) -> Run:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from phalanx import run_paths
 from phalanx.atomic_files import read_json
 from phalanx.settings.home_settings import HomeSettings
-from phalanx.spec.model import NotifyEvent, NotifyRule
+from phalanx.spec.model import Kind, NotifyEvent, NotifyRule
 from phalanx.store import Run
 from phalanx.store.project_scope import enclosing_projects
 
@@ -67,5 +67,6 @@ def rules_of(run: Run, own: FileRules, settings: HomeSettings) -> list[AppliedRu
         if project in settings.projects:
             found += map(AppliedRule, settings.projects[project].notify)
     found += map(AppliedRule, settings.notify)
-    wanted = [one for one in found if run.group is None or one.rule.trials]
+    is_whole = run.group is None or run.kind == Kind.PIPELINE  # also the pipeline of a schedule
+    wanted = [one for one in found if is_whole or one.rule.trials]
     return list({one.key: one for one in wanted}.values())

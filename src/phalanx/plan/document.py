@@ -116,6 +116,8 @@ def document(plan: Plan) -> dict[str, Any]:
         "timeout_s": plan.timeout_s,
         "stall_timeout_s": plan.stall_timeout_s,
         "max_restarts": plan.max_restarts,
+        **({} if plan.hold_s is None else {"hold_s": plan.hold_s}),
+        **({} if plan.notebook is None else {"notebook": plan.notebook}),
         "meets": list(plan.meets),
         "service": None if plan.service is None else dict(plan.service),
         "wiring": plan.wiring,

@@ -140,6 +140,8 @@ class Plan:
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
     max_restarts: int = 0
+    hold_s: float | None = None  # how long the allocation is kept after a failure
+    notebook: str | None = None  # the page of a notebook's server
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
     kubernetes: KubernetesOptions = field(default_factory=KubernetesOptions)
     python: PythonOptions = field(default_factory=PythonOptions)

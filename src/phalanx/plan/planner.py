@@ -10,7 +10,7 @@ from typing import Any
 from phalanx.errors import Location, Note, SpecError, SpecErrors
 from phalanx.naming import LAUNCHER, SERVING
 from phalanx.placeholders import OwnValues, Value, host, path, port
-from phalanx.plan import frameworks, replica_variables, variable_limit
+from phalanx.plan import frameworks, notebooks, replica_variables, variable_limit
 from phalanx.plan.framework_checks import replicas_fault, wired_as
 from phalanx.plan.frameworks import Framework, ProcessGroup, Wiring
 from phalanx.plan.model import Member, Plan, Replica
@@ -103,6 +103,8 @@ def make(
         timeout_s=spec.environment.timeout_s,
         stall_timeout_s=spec.environment.stall_timeout_s,
         max_restarts=spec.environment.settings.max_restarts or 0,
+        hold_s=spec.environment.hold_s,
+        notebook=notebooks.page_of(spec) if spec.kind is Kind.NOTEBOOK else None,
         slurm=_with_mail(spec),
         kubernetes=spec.environment.kubernetes,
         python=spec.environment.python,
@@ -201,14 +203,9 @@ def _asked(spec: Spec, replicas: Replicas, role: str, listed: ReplicaSettings | 
 def _command(spec: Spec) -> tuple[str | None, tuple[Value, ...]]:
     """The command as shown to the user, and as executed."""
     if spec.kind is Kind.NOTEBOOK:
-        server = spec.backend or "notebook"
-        argv: tuple[Value, ...] = (
-            "jupyter", server, "--no-browser",
-            ("--ip=", host("master-0")), ("--port=", port("master-0")),
-        )  # fmt: skip
-        return f"jupyter {server}", argv
+        return f"jupyter {notebooks.server_of(spec)}", notebooks.argv_of(spec)
     if spec.kind is Kind.TENSORBOARD:
-        argv = (
+        argv: tuple[Value, ...] = (
             "tensorboard",
             ("--logdir=", path("outputs")), ("--host=", host("master-0")), ("--port=", port("master-0")),
         )  # fmt: skip

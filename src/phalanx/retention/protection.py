@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from phalanx.store import Run, Store
 from phalanx.store.model_index import ModelIndex
 
 LARGEST_SPEC = 1 << 20
+LARGEST_JOURNAL = 64 << 20
 SHORTEST_PREFIX = 4
 _KEYS = ("warm_start", "after", "jobs", "experiments", "dependencies")  # of a file, that name other runs
+_WORD = re.compile(rb"[a-z0-9][a-z0-9-]{3,63}")
 _MARKS = tuple(f"{key}:".encode() for key in _KEYS)
 
 
@@ -37,6 +40,8 @@ class References:
         for run in self.active.values():
             if run.original is not None:
                 self.words.setdefault(run.original, run.id)
+            for word in _in_journal(home.run(run.id).path):
+                self.words.setdefault(word, run.id)
 
     def protects(self, run: Run) -> str | None:
         """Why nothing of a run may be removed; None if something may."""
@@ -53,7 +58,7 @@ class References:
         starts = (run.id[:length] for length in range(SHORTEST_PREFIX, len(run.id) + 1))
         for word in (*starts, *([run.name] if run.name else [])):
             by = self.words.get(word)
-            if by is not None and by != run.id:
+            if by not in (None, run.id):
                 return by
         return None
 
@@ -70,6 +75,15 @@ def _references(folder: Path) -> Iterator[str]:
     except (OSError, yaml.YAMLError, RecursionError, ValueError):
         return
     yield from _named(data)
+
+
+def _in_journal(folder: Path) -> set[str]:
+    """All words in the journal of a group or pipeline: some are ids of runs whose results it uses."""
+    try:
+        with (folder / run_paths.JOURNAL).open("rb") as stream:
+            return {word.decode() for word in _WORD.findall(stream.read(LARGEST_JOURNAL))}
+    except OSError:
+        return set()
 
 
 def _named(data: Any) -> Iterator[str]:

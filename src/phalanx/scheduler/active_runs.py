@@ -22,7 +22,7 @@ from phalanx.insight.autopsy import FirstFailure
 from phalanx.insight.stalls import is_stuck, silent_s
 from phalanx.scheduler.executors import Executor
 from phalanx.store import Run, StatusChange, Store
-from phalanx.store.statuses import Status
+from phalanx.store.statuses import HELD, Status
 from phalanx.stored_plan import StoredPlan, read_plan
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
@@ -83,6 +83,7 @@ class ActiveRun:
     job: tuple[str, str] | None = None  # handle and nodes that were last written to the store
     waits_for: str | None = None  # the waiting reason that was last written to the store
     listen_at: float = 0.0
+    is_hold_noted: bool = False  # its last status says that it is held
 
     @classmethod
     def read(cls, folder: RunFolder, history: list[StatusChange]) -> ActiveRun:
@@ -95,7 +96,13 @@ class ActiveRun:
             number=len(history),
             at=history[-1].at if history else datetime.fromtimestamp(0, UTC),
             restarts=sum(change.status == Status.WARNING for change in history[begun:]),
+            is_hold_noted=bool(history) and history[-1].reason.startswith(f"{HELD} "),
         )
+
+    @property
+    def hold_s(self) -> float | None:
+        """How long its current attempt is held after a failure: none is if a restart follows."""
+        return self.plan.hold_s if self.restarts >= self.plan.max_restarts else None
 
     def is_due(self, executor: Executor, attempt_folder: AttemptFolder) -> bool:
         """Whether to look at it in this pass."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from phalanx.home.dependencies import Dependency, RequiredEnd, has_started, read_dependencies, waiting_words
 from phalanx.scheduler.ledger import Ledger
-from phalanx.scheduler.unfinished import GROUP
 from phalanx.store import Run
 from phalanx.store.dependencies import OpenDependency
+from phalanx.store.kinds import WHOLES
 from phalanx.store.statuses import Status
 
 Guard = Callable[[Callable[[Run], Any], Run, Any], Any]
@@ -25,7 +25,7 @@ def settle_all(
     block the others; `up_to_date` reads the history of a run; `is_queued`: it waits in the queue of its engine."""
     for run_id, dependencies in groupby(ledger.store.decided_dependencies(), attrgetter("run_id")):
         run = ledger.store.find(run_id)
-        found = run if run.kind == GROUP else guarded(up_to_date, run, run)
+        found = run if run.kind in WHOLES else guarded(up_to_date, run, run)
         if found is None or found.is_done or (found.attempt and has_started(ledger.home.run(run_id))):
             ledger.store.close_dependencies(run_id)  # it has ended, or had started before
         elif not is_queued(found):

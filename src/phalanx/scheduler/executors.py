@@ -20,6 +20,7 @@ from phalanx.home.home import Home
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.local_executor import LocalExecutor
 from phalanx.store import Run
+from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 MOST_REMEMBERED = 100_000  # runs whose executor is cached
 
@@ -129,6 +130,11 @@ class Executors:
     @property
     def elsewhere(self) -> list[EngineExecutor]:
         return [executor for _, _, executor in self.known]
+
+    def sweep(self, run: Run) -> None:
+        """Kill the processes that a run's agents left. Those of a run that is only tracked belong to its user."""
+        if run.backend != OUTSIDE:
+            self.of(run).sweep(run)
 
     def poll(self, runs: Iterable[tuple[Run, AttemptFolder]], is_over: Callable[[str], bool]) -> None:
         """Poll each executor once for all its runs. `is_over`: whether a run of this home is finished."""

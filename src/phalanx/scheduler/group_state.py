@@ -8,8 +8,9 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from phalanx.home.group_folder import GroupFolder, Record, trial_id
+from phalanx.home.group_folder import GroupFolder, trial_id
 from phalanx.home.home import Home
+from phalanx.home.journal import Record
 from phalanx.scheduler.search.budget import SearchUsage
 from phalanx.store import Run
 from phalanx.tune.history import History, SearchTrial

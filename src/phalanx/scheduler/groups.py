@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,9 +17,10 @@ from phalanx import run_paths
 from phalanx.atomic_files import write_atomic
 from phalanx.ends import Cause
 from phalanx.errors import CallError, SpecErrors
-from phalanx.home.group_folder import GroupFolder, Record, SearchJournal, trial_id
+from phalanx.home.group_folder import trial_id
 from phalanx.home.home import Home
-from phalanx.ingest.adoption import adopt_all, index
+from phalanx.home.journal import Record
+from phalanx.ingest.adoption import adopt_all
 from phalanx.insight.trial_metric import interval_of, value_of
 from phalanx.scheduler.group_state import (
     CONCURRENCY,
@@ -32,15 +33,15 @@ from phalanx.scheduler.group_state import (
     decision_record,
     event_record,
 )
+from phalanx.scheduler.journaled_run import JournaledRun
 from phalanx.scheduler.ledger import Ledger
 from phalanx.scheduler.resumes import queue_next_attempt
 from phalanx.scheduler.search.budget import SearchBudget, used_by
 from phalanx.scheduler.search.decisions import SearchProcess
 from phalanx.scheduler.search.warm_start import earlier_trials
 from phalanx.scheduler.search.watched_metrics import WatchedMetrics
-from phalanx.scheduler.unfinished import UNFINISHED
 from phalanx.spec.groups import search_settings
-from phalanx.store import Run, Store
+from phalanx.store import Run
 from phalanx.store.statuses import Status
 from phalanx.stored_plan import read_plan
 from phalanx.submission.model import TrialPlace
@@ -65,7 +66,6 @@ from phalanx.tune.space import size
 from phalanx.tune.suggestions import SuggestionFault
 
 MEASURE_S = 0.5  # how often to read the metrics that early stopping watches
-AGAIN_S = 5.0  # pause after an error of a group
 MOST_STARTS = 60  # trials that are made in a pass
 MOST_RETRIES = 3  # of a trial at one rung whose node or agent was lost
 ALIKE = 3  # so many first trials that fail for the same cause pause the group
@@ -74,69 +74,14 @@ INFRASTRUCTURE = frozenset([Cause.LOST, Cause.MEETING])
 _NUMBERS = re.compile(r"\d+(\.\d+)?(e[-+]?\d+)?", re.IGNORECASE)
 
 
-class RunningGroups:
-    """All unfinished groups of a home. What it keeps in memory can be read again from their folders."""
-
-    def __init__(self, ledger: Ledger, kind_of: Callable[[str], type[ActiveGroup]]) -> None:
-        self.ledger = ledger
-        self.kind_of = kind_of  # by the id of a group
-        self.active: dict[str, ActiveGroup] = {}
-        self.again_at: dict[str, float] = {}
-
-    def reconcile(self, group: Run) -> None:
-        """Take the next step of a group. Raises OSError, SystemFault; it is then tried again later."""
-        if time.monotonic() < self.again_at.get(group.id, 0.0):
-            return
-        try:
-            active = self.active.get(group.id)
-            if active is None:
-                kind = self.kind_of(group.id)
-                if kind.has_ended(self.ledger, group):
-                    return
-                active = self.active[group.id] = kind(self.ledger, group)
-            active.step(group)
-        except (CallError, SpecErrors) as fault:
-            self._fail(group, str(fault))
-        except BaseException:
-            self.forget(group.id)
-            self.again_at[group.id] = time.monotonic() + AGAIN_S
-            raise
-        else:
-            if active.is_over:
-                self.forget(group.id)
-
-    def forget(self, group_id: str) -> None:
-        active = self.active.pop(group_id, None)
-        if active is not None:
-            active.close()
-
-    def close(self) -> None:
-        for group_id in list(self.active):
-            self.forget(group_id)
-
-    def _fail(self, group: Run, why: str) -> None:
-        """Its folder cannot be used: stop its trials, then end it."""
-        self.forget(group.id)
-        left = self.ledger.store.runs(f"group:{group.id}, {UNFINISHED}", limit=None)
-        for run in left:
-            self.ledger.home.run(run.id).ask_to_stop("its group failed")
-        if not left:
-            self.ledger.finish(group, Status.FAILED, why)
-
-
-class ActiveGroup:
-    """An unfinished group. Raises CallError and SpecErrors if its folder is damaged."""
+class ActiveGroup(JournaledRun):
+    """An unfinished group."""
 
     def __init__(self, ledger: Ledger, group: Run) -> None:
-        self.ledger = ledger
-        self.home: Home = ledger.home
-        self.store: Store = ledger.store
-        self.id = group.id
-        self.folder = GroupFolder(self.home.run(group.id).path)
+        super().__init__(ledger, group)
         self.factory = TrialFactory(self.home, group)
         self.settings = search_settings(self.factory.search, group.id)
         self.budget = SearchBudget.of(self.factory.search.budget, group.created_at)
-        self.journal = SearchJournal(self.folder.journal_file)
         self.state = self._folded(self.journal.read())
         # the agents of packed trials end with their job
         self.infrastructure = INFRASTRUCTURE | ({Cause.STOPPED} if self.factory.is_packed else set())
@@ -145,36 +90,25 @@ class ActiveGroup:
         self.metrics = WatchedMetrics(self.home, self.store, self.settings)
         self.measure_at = 0.0
         self.shown: Mapping[str, Any] | None = None
-        self.is_over = False
 
     def _folded(self, records: Sequence[Record]) -> GroupState:
         search, ahead = self.factory.search, self.factory.jobs.ahead if self.factory.jobs is not None else 0
         return GroupState(self.settings.metric, search.concurrency, records, search.repeats, ahead)
 
     @property
-    def limit(self) -> int:
+    def limit(self) -> int:  # type: ignore[override] # it changes
         """How many of its trials may run at the same time."""
         return 0 if self.state.paused is not None else self.state.concurrency
 
     def close(self) -> None:
-        self.journal.close()
+        super().close()
         self.search.close()
 
-    @classmethod
-    def has_ended(cls, ledger: Ledger, group: Run) -> bool:
-        """Whether its history has its end, which may not be in the store yet."""
-        return ledger.apply_history(group, ledger.home.run(group.id).history()).is_done
-
     def _is_carried_out(self, leg: Leg) -> bool:
-        """Whether its run has begun this attempt. The store may lag behind: it would take the end of the attempt before
-        for that of this one."""
+        """Whether its run has begun this attempt."""
         run_id = trial_id(self.id, *leg.key)
-        folder = self.home.run(run_id)
-        history = folder.history()
-        if not history:
-            return False
-        self.ledger.apply_history(_row(self.home, self.store, run_id), history)
-        return len(history) > leg.after and planned_rung(folder.path) in (leg.rung, None)
+        is_begun = self.is_carried_out(run_id, leg.after)
+        return is_begun and planned_rung(self.home.run(run_id).path) in (leg.rung, None)
 
     # one step ----------------------------------------------------------------------------------------------------
 
@@ -361,7 +295,7 @@ class ActiveGroup:
         if not self.home.run(run_id).path.exists():
             self.factory.create(self.store, self.factory.prepare(place, trial.params), source)
             return True
-        run = _row(self.home, self.store, run_id)
+        run = self.row(run_id)
         if not run.is_done:
             return False
         if planned_rung(self.home.run(run_id).path) != leg.rung:
@@ -466,16 +400,6 @@ def _lengths(home: Home, runs: Sequence[str]) -> int | list[int]:
     """How many statuses the run of a trial has now; if there are several, each of them."""
     found = [len(home.run(run_id).history()) for run_id in runs]
     return found if len(found) > 1 else found[0]
-
-
-def _row(home: Home, store: Store, run_id: str) -> Run:
-    """The row of a trial's run, made from its folder if it is missing. Raises CallError if both are."""
-    if store.status_of(run_id) is None:
-        adopt_all(home, store, [run_id])
-        run = store.find(run_id)
-        if run.is_done:
-            index(home, store, run)
-    return store.find(run_id)
 
 
 def _request(asked: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -44,6 +44,7 @@ class Ledger:
         self, home: Home, store: Store, clock: Clock = time.time, here: Sequence[str] = LOCAL_BACKENDS
     ) -> None:
         self.here = here
+        self.makes_ticks = False  # of schedules: only in a server
         self.home = home
         self.store = store
         self.clock = clock
@@ -177,9 +178,18 @@ class Ledger:
         """Write a new status to the history, then to the store. False if it may not follow the current one."""
         if not may_follow(run.status, status):
             return False
+        self._append(run, status, reason, run.attempt if attempt is None else attempt)
+        return True
+
+    def restate(self, run: Run, reason: str) -> None:
+        """Write another reason for the current status."""
+        self._append(run, Status(run.status), reason, run.attempt)
+
+    def _append(self, run: Run, status: Status, reason: str, attempt: int) -> None:
         folder, watched = self.home.run(run.id), self.watched.get(run.id)
         number = watched.number if watched else len(folder.history()) or len(self.store.statuses(run.id))
-        if status in DONE:
+        is_end = status in DONE and run.status not in DONE
+        if is_end:
             self.notices.leave_end(run, status, number + 1, reason)
         # A clock may be set back: the time of a status is never before that of the previous one.
         at = self._time_elsewhere(run, status)
@@ -187,14 +197,11 @@ class Ledger:
             datetime.fromtimestamp(min(at or self.clock(), self.clock()), UTC),
             watched.at if watched else run.updated_at,
         )
-        change = StatusChange(
-            run.id, number + 1, run.attempt if attempt is None else attempt, status, reason[:400], now
-        )
+        change = StatusChange(run.id, number + 1, attempt, status, reason[:400], now)
         if folder.path.is_dir():
             folder.append(change)
         if watched:
             watched.number, watched.at = change.number, change.at
         self.store.record(change)
-        if status in DONE:
+        if is_end:
             self.notices.start_sender()
-        return True

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from phalanx.agent import processes
 from phalanx.agent.fork_server import ForkServer
 from phalanx.agent.supervisor import NO_SPACE
 from phalanx.backends.agent_zip import AgentArchives
@@ -89,8 +90,8 @@ class LocalExecutor:
     def restart_reason(self, attempt_folder: AttemptFolder) -> str | None:  # noqa: ARG002
         return None
 
-    def verdict(self, attempt_folder: AttemptFolder) -> Observation | None:  # noqa: ARG002
-        return Observation(ENDED)
+    def verdict(self, attempt_folder: AttemptFolder) -> Observation | None:
+        return None if runner.held(attempt_folder) else Observation(ENDED)
 
     def has_begun(self, run: Run, attempt_folder: AttemptFolder) -> bool:
         """A scheduler may have been killed during the start: kill the processes that it left. True if an agent had
@@ -124,13 +125,15 @@ class LocalExecutor:
 
     def signal(
         self,
-        attempt_folder: AttemptFolder,  # noqa: ARG002
+        attempt_folder: AttemptFolder,
         seen: Mapping[str, ReplicaState],
         number: signal.Signals,
         *,
-        all_of_it: bool,  # noqa: ARG002
+        all_of_it: bool,
     ) -> None:
         runner.signal_replicas(seen, number)
+        if all_of_it and all(observed.end is not None for observed in seen.values()):
+            processes.send(runner.held(attempt_folder), signal.SIGTERM)
 
     def sweep(self, run: Run) -> None:
         runner.sweep(run.id)

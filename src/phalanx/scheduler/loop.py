@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from phalanx import run_paths
 from phalanx.agent.fork_server import ForkServerLost
+from phalanx.agent.interactive.hold import write_hold
 from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, JobDependency, Observation
 from phalanx.backends.local import runner
 from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
@@ -27,7 +28,7 @@ from phalanx.home import array_folder, attempts
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
-from phalanx.scheduler import active_runs, dependencies, retry
+from phalanx.scheduler import active_runs, dependencies, holds, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
 from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executors
@@ -37,8 +38,9 @@ from phalanx.scheduler.local_executor import LocalStart
 from phalanx.scheduler.queued_dependencies import QueuedDependencies
 from phalanx.scheduler.retry import Action
 from phalanx.scheduler.submissions import StartRequest
-from phalanx.scheduler.unfinished import BLOCKED, GROUP, IS_RUN, QUEUED, STARTED
+from phalanx.scheduler.unfinished import BLOCKED, QUEUED, STARTED
 from phalanx.store import Run, Store
+from phalanx.store.kinds import IS_RUN, WHOLES
 from phalanx.store.statuses import Status
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
@@ -129,7 +131,7 @@ class Scheduler(Ledger):
         try:
             return self.catch_up(run)
         except RunUnreadable as fault:
-            self._sweep(run)
+            self.executors.sweep(run)
             self.finish(run, Status.FAILED, str(fault))
             return None
 
@@ -143,8 +145,8 @@ class Scheduler(Ledger):
             if not self.home.run(run_id).path.exists():
                 self.home.forget_stop(run_id)
             return
-        if run.kind == GROUP and not run.is_done:
-            return  # it stops its trials first
+        if run.kind in WHOLES and not run.is_done:
+            return  # it stops its runs first
         if self.groups.is_packed(run):
             self.home.forget_stop(run_id)  # its job reads the request
             return
@@ -202,6 +204,7 @@ class Scheduler(Ledger):
         attempt_folder, executor = self.attempt_folder(run), self.executors.of(run)
         try:
             working = _working_folder(self.home, run, is_here=executor.is_here)
+            write_hold(str(attempt_folder.run_folder), run.attempt, self.watched[run.id].hold_s)
             if isinstance(executor, EngineExecutor):
                 after = self.queued_dependencies.jobs_before(run)
                 if after is not None:  # otherwise a run that it waits for is between two attempts
@@ -266,18 +269,21 @@ class Scheduler(Ledger):
         if now.is_running:
             number = watched.how_to_end(attempt_folder, now, self.clock(), stop)
             self._end(run, attempt_folder, seen, number, all_of_it=stop is not None)
+        holds.note_hold(self, run, attempt_folder)
         return now.is_settled and self._conclude(run, seen, now, stop)
 
     def _conclude(self, run: Run, seen: Mapping[str, ReplicaState], now: AttemptOutcome, stop: str | None) -> bool:
         """Handle an attempt that has ended. Unless it finished, wait until its engine cannot restart it any more."""
         attempt_folder = self.attempt_folder(run)
         if any(observed.end is not None and observed.end.cause == Cause.LOST for observed in seen.values()):
-            self._sweep(run)  # an agent that ended normally left no processes
+            self.executors.sweep(run)  # an agent that ended normally left no processes
         verdict = Observation(ENDED) if now.is_finished else self.executors.of(run).verdict(attempt_folder)
         if verdict is None:
             self._end(run, attempt_folder, seen, signal.SIGTERM if stop is not None else None, all_of_it=True)
             return False
         watched = self.watched[run.id]
+        if holds.is_held(watched, now.failed):
+            stop = None  # it ended the hold; the run had failed
         if now.failed is not None and not now.is_finished and stop is None:
             if now.failed.end.cause == Cause.STOPPED or verdict.cause == Cause.MEMORY:
                 seen = active_runs.apply_verdict(seen, verdict)
@@ -362,11 +368,6 @@ class Scheduler(Ledger):
             watched.look_at = now  # a job that waits ends at once
             self.has_acted = True
             self.executors.of(run).signal(attempt_folder, seen, number, all_of_it=all_of_it)
-
-    def _sweep(self, run: Run) -> None:
-        """Kill the processes that a run's agents left. Those of a run that is only tracked belong to its user."""
-        if run.backend != OUTSIDE:
-            self.executors.of(run).sweep(run)
 
 
 def _start_request(

@@ -21,9 +21,9 @@ from phalanx.scheduler.engine_executor import EngineExecutor
 from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.ledger import Ledger
 from phalanx.scheduler.submission_records import SubmissionRecord
-from phalanx.scheduler.unfinished import GROUP
 from phalanx.store import Run
 from phalanx.store.dependencies import OpenDependency
+from phalanx.store.kinds import WHOLES
 from phalanx.store.statuses import Status
 
 
@@ -36,7 +36,7 @@ class QueuedDependencies:
         for executor in self.executors.elsewhere:
             for run_id in self.store.runs_after_started(executor.engine.name):
                 run = self.store.find(run_id)
-                if run.kind == GROUP or self.executors.of(run) is not executor or not self.jobs_before(run):
+                if run.kind in WHOLES or self.executors.of(run) is not executor or not self.jobs_before(run):
                     continue
                 with suppress(OSError):
                     if executor.engine.takes_dependencies(self.ledger.home.run(run_id).path):

@@ -27,9 +27,11 @@ TROUBLE_S = 600.0  # after so long with errors only, it gives up
 class SchedulerRunner:
     """Schedules while no other process holds the lease. Every command that waits for a run, or shows one, has one."""
 
-    def __init__(self, home: Home, store: Store) -> None:
+    def __init__(self, home: Home, store: Store, *, makes_ticks: bool = False) -> None:
+        """`makes_ticks`: whether it starts the pipelines of schedules."""
         self.home = home
         self.store = store
+        self.makes_ticks = makes_ticks
         self.lease = Lease(home)
         self.scheduler: Scheduler | None = None
         self.took_s = self.last_took_s = 0.0  # CPU time of a pass
@@ -42,6 +44,7 @@ class SchedulerRunner:
             from phalanx.scheduler.loop import Scheduler  # slow, and most commands find nothing to schedule
 
             self.scheduler = Scheduler(self.home, self.store)
+            self.scheduler.makes_ticks = self.makes_ticks
         began = time.thread_time()
         left = self.scheduler.run_pass()
         took_s = time.thread_time() - began

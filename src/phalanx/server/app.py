@@ -42,6 +42,7 @@ from phalanx.server.routes import (
     model_versions,
     models,
     own_tokens,
+    pipelines,
     pods,
     previews,
     projects,
@@ -68,9 +69,9 @@ from phalanx.server.schemas.session import Done
 from phalanx.store.series.replica_steps import ReplicaSteps
 
 GROUPS = (
-    *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, specs, topology, usage, queue, live),
-    *(projects, code, runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs, model_files),
-    *(model_versions, models, mlflow, retention),
+    *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, pipelines, specs, topology, usage),
+    *(queue, live, projects, code, runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs),
+    *(model_files, model_versions, models, mlflow, retention),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 

@@ -11,6 +11,8 @@ from fastapi import Depends, Request
 
 from phalanx.errors import CallError
 from phalanx.home.home import Home
+from phalanx.home.shared_documents import SharedDocuments
+from phalanx.reports.records import Reports
 from phalanx.server.auth.audit import Audit
 from phalanx.server.auth.credentials import Credentials, claim_of
 from phalanx.server.auth.identities import Identity, Role
@@ -20,7 +22,6 @@ from phalanx.server.http.responses import RequestError
 from phalanx.server.mlflow.experiment_table import ExperimentTable
 from phalanx.server.processes.shared_state import SharedState
 from phalanx.server.run_writers import RunWriters
-from phalanx.server.shared_documents import SharedDocuments
 from phalanx.server.write_gate import WriteGate
 from phalanx.store import DONE, Run, Store, quoted
 from phalanx.store.project_scope import ProjectScope, enclosing_projects
@@ -52,7 +53,7 @@ class Context:
         self.charts = SeriesCache(MOST_BYTES // len(self.shared.records), MOST_TEXT_BYTES // len(self.shared.records))
         self.recent = ResponseCache(changes=self.shared.changes, shared=self.shared.contents)
         self.experiments = ExperimentTable(home.path)
-        self.reports = SharedDocuments(home.path / "reports")
+        self.reports = Reports(home.path)
         self.layouts = SharedDocuments(home.path / "layouts")
         self._mine = threading.local()
 

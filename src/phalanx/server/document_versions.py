@@ -8,9 +8,9 @@ from typing import Any
 
 from fastapi import Request
 
+from phalanx.home.shared_documents import Outdated
 from phalanx.server.http.bodies import disk_refusal
 from phalanx.server.http.responses import JsonResponse, RequestError
-from phalanx.server.shared_documents import Outdated
 
 
 def version_of(request: Request) -> str:

@@ -40,6 +40,7 @@ class Rule(Enum):
 V1 = "/api/v1"
 RUN = f"{V1}/runs/{{run_id}}"
 GROUP = f"{V1}/groups/{{run_id}}"
+PIPELINE = f"{V1}/pipelines/{{run_id}}"
 POD = f"{V1}/pods/{{run_id}}/{{attempt}}"
 
 REPLICA_PREFIX = "/tracked/{run_id}/{attempt}/{replica}"
@@ -118,6 +119,7 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("POST", f"{GROUP}/concurrency"): Rule.MANAGE,
     ("POST", f"{GROUP}/extend"): Rule.MANAGE,
     ("POST", f"{GROUP}/points"): Rule.MANAGE,
+    ("GET", PIPELINE): Rule.VIEW,
     # series
     ("GET", f"{RUN}/metrics"): Rule.VIEW,
     ("GET", f"{RUN}/metrics/series"): Rule.VIEW,

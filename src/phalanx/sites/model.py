@@ -94,6 +94,7 @@ class Site(NamedTuple):
     max_submitted: int | None = None  # pending and running
     submit_interval_s: float = 0.0
     internet: bool | None = None
+    node_ssh: bool = True  # whether users can log in to the nodes of their jobs
     scratch: str | None = None  # the variable that holds the path of node-local storage
     writable: tuple[str, ...] = ()  # variables that hold the only writable folders of nodes; empty: all
     interface: str | None = None

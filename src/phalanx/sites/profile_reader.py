@@ -168,6 +168,7 @@ PROFILE = RecordShape(
         "qos": Field(ListOf(QOS), "Qualities of service."),
         "policy": Field(POLICY, "Rules of the site for jobs."),
         "internet": Field(Boolean(), "Whether nodes have internet access."),
+        "node_ssh": Field(Boolean(), "Whether users can log in to the nodes of their jobs with ssh. Default: true."),
         "scratch": Field(_VARIABLE, "The variable that holds the path of node-local storage."),
         "writable": Field(
             ListOf(_VARIABLE, lone=True), "Variables that hold the only folders that nodes can write to."

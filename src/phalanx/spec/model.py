@@ -228,6 +228,8 @@ class Environment(NamedTuple):
     outputs: OutputsRefs | None = None
     timeout_s: float | None = None
     stall_timeout_s: float | None = None
+    hold_s: float | None = None
+    idle_s: float | None = None  # of a notebook
     replicas: Replicas | None = None
     slurm: SlurmOptions = SlurmOptions()
     kubernetes: KubernetesOptions = KubernetesOptions()
@@ -313,8 +315,17 @@ class Search(NamedTuple):
         return size
 
 
+class OutputReference(NamedTuple):
+    """A param whose value is an output of another op."""
+
+    param: str
+    op: str
+    output: str
+
+
 class Operation(NamedTuple):
-    """One step of a pipeline. `spec` is its rendered template; None for a template outside the file."""
+    """One step of a pipeline. `spec` is its rendered template; None for a template outside the file. `references`: its
+    params that are outputs of other ops."""
 
     name: str
     template: Mapping[str, str]
@@ -323,6 +334,21 @@ class Operation(NamedTuple):
     trigger: str = "all_succeeded"
     settings: Mapping[str, Any] = EMPTY
     spec: Spec | None = None
+    references: tuple[OutputReference, ...] = ()
+
+    @property
+    def upstream(self) -> tuple[str, ...]:
+        """The ops that its trigger is about: its dependencies, and those whose outputs it reads."""
+        return tuple(dict.fromkeys([*self.dependencies, *(reference.op for reference in self.references)]))
+
+    @property
+    def conditions(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(self.settings.get("conditions", ()))
+
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """The ops that must have ended before it is decided whether it runs."""
+        return tuple(dict.fromkeys([*self.upstream, *(condition["op"] for condition in self.conditions)]))
 
 
 class Pipeline(NamedTuple):
@@ -331,6 +357,7 @@ class Pipeline(NamedTuple):
     concurrency: int | None = None
     execute_at: str | None = None
     timeout_s: float | None = None
+    reuse: bool = False
 
 
 @dataclass(frozen=True, slots=True)

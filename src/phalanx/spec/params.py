@@ -75,6 +75,8 @@ _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     for name in ("path", "gcs_path", "s3_path", "azure_path")
 }
 
+_SAMPLES: dict[str, Any] = {"int": 1, "float": 1.0, "metric": 1.0, "bool": True}
+
 
 class Params:
     """The values of one file's params, resolved in dependency order."""
@@ -141,9 +143,12 @@ class Params:
         self.settled.add(name)
 
     def _render(self, name: str, node: Node) -> None:
-        if isinstance(node.value, str) and REFERENCE.match(node.value):
-            self.findings.note(node, "resolved from another run's output when this one starts")
+        reference = REFERENCE.match(node.value) if isinstance(node.value, str) else None
+        if reference is not None:
+            if reference[1] != "ops":
+                self.findings.note(node, "outputs of other runs are only looked up in pipelines: it stays this text")
             self._keep(name, node)
+            self._show(name, self._sample(name, str(node.value)))
             return
         result = self.renderer.tree(node)
         if any(scalar.poisoned for scalar in result.scalars()):
@@ -152,6 +157,13 @@ class Params:
             if name in self.variables:
                 take_declared_text(self.variables[name], result)
             self._keep(name, result)
+
+    def _sample(self, name: str, reference: str) -> Any:
+        """A value of the declared type, so that templates which compute with it can be checked. It renders as the
+        reference."""
+        variable = self.variables.get(name)
+        sample = _SAMPLES.get(variable.type or "") if variable is not None and not variable.is_list else None
+        return reference if sample is None else written(sample, reference)
 
     def _check_inputs(self) -> None:
         if not self.variables:

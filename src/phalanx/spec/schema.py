@@ -26,10 +26,10 @@ from phalanx.spec.model import (
     freeze,
     thaw,
 )
-from phalanx.spec.section_fields import COLLECT, HPTUNING, MODEL, NOTIFY
+from phalanx.spec.pipelines.fields import OP, SCHEDULE
+from phalanx.spec.section_fields import ANY_VALUE, COLLECT, HPTUNING, MODEL, NAME, NOTIFY
 from phalanx.spec.shapes import (
     INVALID,
-    Anything,
     Boolean,
     EnvVars,
     Field,
@@ -41,19 +41,16 @@ from phalanx.spec.shapes import (
     RecordShape,
     Shape,
     TextShape,
-    frozen_map,
 )
 from phalanx.spec.suggestions import AMOUNTS, OTHER_NAMES, hints, places_of
+from phalanx.spec.templates import REFERENCE
 from phalanx.spec.tree import Diagnostics, Node
 
-NAME = TextShape(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `-` and `_`")
-NAMES = ListOf(TextShape(numbers=True, what="a name"))
 RUNS = ListOf(
     TextShape(numbers=True, pattern=r"[\w.:/@+ -]+\Z", what="the id or name of a run: letters, digits and `-_.:/@+`")
 )
 REFS = ListOf(TextShape(pattern=r"[a-zA-Z0-9_][-.a-zA-Z0-9_]*\Z", what="a name of letters, digits, `-`, `_` and `.`"))
 LABELS = MapOf(as_text=True)
-_ANY_VALUE = Anything(written=True)
 INPUT_TYPES = (
     "int", "float", "str", "bool", "dict", "dict_of_dicts", "list", "uri", "auth",
     "path", "gcs_path", "s3_path", "azure_path", "metric", "metadata",
@@ -216,7 +213,8 @@ OWN_SECTIONS = ("outputs", "replicas", "slurm", "kubernetes", "python")
 
 def _environment(**values: Any) -> Environment:
     own = {key: values.pop(key) for key in OWN_SECTIONS if key in values}
-    times = {"timeout_s": values.pop("timeout", None), "stall_timeout_s": values.pop("stall_timeout", None)}
+    names = {"timeout": "timeout_s", "stall_timeout": "stall_timeout_s", "hold": "hold_s", "idle_timeout": "idle_s"}
+    times = {field: values.pop(key, None) for key, field in names.items()}
     backends = {key: values.pop(key) for key in list(values) if key not in REPLICA_FIELDS}
     return Environment(ReplicaSettings(**values), **times, **own, backends=freeze(backends))
 
@@ -230,11 +228,20 @@ def environment(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> RecordShap
             Quantity(quantities.seconds, 'a time (seconds, or "10m")'),
             "End the run if no replica writes a log line or a metric for this long. Python then prints a traceback.",
         ),
+        "hold": Field(
+            Quantity(quantities.seconds, 'a time (seconds, or "30m")'),
+            "Keep the allocation for this long after the last attempt has failed, for `phalanx shell` and `exec`.",
+        ),
         "outputs": Field(OUTPUTS_REFS, "Earlier runs whose outputs this run reads."),
         "slurm": Field(SLURM, "Slurm options."),
         "kubernetes": Field(KUBERNETES, "Kubernetes options, and additions to the pods."),
         "python": Field(PYTHON, "Modules, packages and virtual environments, for runs without containers."),
     }
+    if kind is Kind.NOTEBOOK:
+        fields["idle_timeout"] = Field(
+            Quantity(quantities.seconds, 'a time (seconds, or "2h")'),
+            "End kernels, and then the notebook, after this time without activity.",
+        )
     fields = {**backends, **fields}
     if kind in DISTRIBUTED_KINDS:
         fields["replicas"] = Field(REPLICAS, "The workers and parameter servers of a distributed run.")
@@ -259,7 +266,7 @@ def _one_base(values: dict[str, Any], node: Node, findings: Diagnostics) -> None
         said = " and ".join(f"`{key}`" for key in named)
         findings.error(node.get(named[1]) or node, f"{said} exclude each other", "keep one", at_key=True)
     image, where = values.get("image"), node.get("image")
-    if image is not None and where is not None and not where.poisoned:
+    if image is not None and where is not None and not where.poisoned and not REFERENCE.match(image):
         _image_name(image, where, findings)
 
 
@@ -288,6 +295,12 @@ BUILD_FIELDS: dict[str, Field] = {
 _OF_BUILD = Field(environment(Kind.BUILD), "The environment of the build itself. Kept, but not used yet.")
 BUILD = RecordShape("build", {**BUILD_FIELDS, "environment": _OF_BUILD}, Build, _one_base)
 
+
+def _one_command(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
+    if "cmd" in values and "script" in values:
+        findings.error(node.get("script") or node, "`cmd` and `script` exclude each other", "keep one", at_key=True)
+
+
 RUN = RecordShape(
     "run",
     {
@@ -295,9 +308,13 @@ RUN = RecordShape(
             ListOf(TextShape(what="a command"), lone=True),
             "The command of every replica, run by bash. Lines are joined into one. The items of a list run one after "
             "another; the first failure stops the list.",
-        )
+        ),
+        "script": Field(
+            TextShape(), "Instead of `cmd`: a script that bash runs as it is. Its lines are kept, and none stops it."
+        ),
     },
     dict,
+    _one_command,
     hint="write `run: {cmd: ...}`",
     elsewhere=hints(OTHER_NAMES, ("run",), ("cmd",)),
 )
@@ -337,69 +354,14 @@ VARIABLE = RecordShape(
         "name": Field(TextShape(), "the name used in templates", required=True),
         "description": Field(TextShape(), "A description for people."),
         "type": Field(TextShape(choices=INPUT_TYPES), "The type of the value."),
-        "default": Field(_ANY_VALUE, "The value if none is given. Requires `is_optional: true`."),
+        "default": Field(ANY_VALUE, "The value if none is given. Requires `is_optional: true`."),
         "is_optional": Field(Boolean(), "A value is not required."),
         "is_list": Field(Boolean(), "The value is a list of that type."),
         "is_flag": Field(Boolean(), "Requires `type: bool`. Renders as `--name` if true, else as nothing."),
-        "options": Field(ListOf(_ANY_VALUE), "The allowed values."),
+        "options": Field(ListOf(ANY_VALUE), "The allowed values."),
     },
     Variable,
     _variable,
-)
-
-_SCHEDULE = RecordShape(
-    "schedule",
-    {
-        "kind": Field(TextShape(choices=("interval", "cron")), "how the schedule is defined", required=True),
-        "start_at": Field(TextShape(), "Start time."),
-        "end_at": Field(TextShape(), "End time."),
-        "frequency": Field(Number(low=0, above_low=True), "Seconds between two runs (interval)."),
-        "cron": Field(TextShape(), "A cron expression (cron)."),
-        "depends_on_past": Field(Boolean(), "Wait for the previous run."),
-    },
-    frozen_map,
-)
-TRIGGERS = ("all_succeeded", "all_failed", "all_done", "one_succeeded", "one_failed", "one_done")
-_TEMPLATE_KEYS = ("name", "url", "path", "action", "event")
-
-
-def _one_template(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
-    if len(values) != 1:
-        findings.error(node, f"a template requires exactly one of {', '.join(_TEMPLATE_KEYS)}")
-
-
-OP = RecordShape(
-    "an op",
-    {
-        "name": Field(NAME, "the op's name", required=True),
-        "template": Field(
-            RecordShape(
-                "template",
-                {key: Field(TextShape(), f"The template, by {key}.") for key in _TEMPLATE_KEYS},
-                frozen_map,
-                _one_template,
-            ),
-            "what the op runs",
-            required=True,
-        ),
-        "params": Field(MapOf(_ANY_VALUE), "Values for the template's inputs."),
-        "dependencies": Field(NAMES, "Ops that must run before this one."),
-        "trigger": Field(
-            TextShape(choices=TRIGGERS), "The required state of its dependencies. Default: all_succeeded."
-        ),
-        "conditions": Field(Anything(), "Conditions for running it."),
-        "max_retries": Field(Number(low=0, whole=True), "How many times it is retried."),
-        "retry_delay": Field(Number(low=0), "Seconds before a retry."),
-        "retry_exp_backoff": Field(Boolean(), "Double the delay after each retry."),
-        "max_retry_delay": Field(Number(low=0), "The longest delay, in seconds."),
-        "skip_on_upstream_skip": Field(Boolean(), "Skip it if a dependency was skipped."),
-        "concurrency": Field(Number(low=1, whole=True), "Maximum number of concurrent instances."),
-        "environment": Field(MapOf(), "Merged over the `environment` of the template."),
-        "build": Field(MapOf(), "Merged over the `build` of the template."),
-        "logging": Field(MapOf(), "Merged over the `logging` of the template."),
-        "tags": Field(ListOf(TextShape(numbers=True), lone=True), "Additional tags."),
-    },
-    frozen_map,
 )
 
 _HEADER: dict[str, Field] = {
@@ -459,9 +421,10 @@ def _sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> dict[str, Fi
             **_NOTIFY,
             **_RUN_BACKEND,
             "concurrency": Field(Number(low=1, whole=True), "Number of concurrent ops."),
-            "schedule": Field(_SCHEDULE, "The schedule."),
-            "execute_at": Field(TextShape(), "Start time."),
-            "timeout": Field(Number(low=0), "Time limit in seconds."),
+            "schedule": Field(SCHEDULE, "The schedule."),
+            "execute_at": Field(TextShape(), "Do not start before this time; UTC if it names no zone."),
+            "timeout": Field(Number(low=0, above_low=True), "Time limit in seconds."),
+            "reuse": Field(Boolean(), "The default of `reuse` of its ops."),
             "ops": Field(ListOf(OP), "the steps", required=True),
             "templates": Field(ListOf(MapOf()), "What the ops run: named files of any kind."),
         }

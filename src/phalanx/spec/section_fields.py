@@ -1,5 +1,5 @@
 """Fields of `hptuning`, `outputs`, `models` and `notify`: searches, which files are kept, which of them become models,
-and who is told of the end of a run."""
+and who is told of the end of a run; and shapes that several sections use."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from phalanx.spec.matrix import Matrix
 from phalanx.spec.model import ENDS_TOLD, CollectOptions, KeepOptions, ModelOptions, NotifyEvent, NotifyRule
 from phalanx.spec.shapes import (
     INVALID,
+    Anything,
     Boolean,
     Field,
     ListOf,
@@ -24,6 +25,9 @@ from phalanx.spec.shapes import (
 )
 from phalanx.spec.tree import Diagnostics, Node
 
+NAME = TextShape(pattern=r"[-a-zA-Z0-9_]+\Z", what="a name of letters, digits, `-` and `_`")
+NAMES = ListOf(TextShape(numbers=True, what="a name"))
+ANY_VALUE = Anything(written=True)
 MOST_PATTERNS = 100
 LONGEST_PATTERN = 400
 SHORTEST_ALLOCATION_S = 300.0

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
 from phalanx.store.database import Database
+from phalanx.store.kinds import IS_RUN, WHOLES
 from phalanx.store.metric_direction import best_of
 from phalanx.store.query import METRICS, NUMBERS, PARAMS, RESOURCES, TEXTS, Clause, quoted
 from phalanx.store.records import utc
@@ -136,7 +137,7 @@ def grouped(  # noqa: PLR0913, PLR0917 - what a list of groups can be asked for
     figures = [expr for one in aggregates for expr in one.exprs]
     rows = database.rows(
         f"""SELECT {", ".join((*keys, *own, *figures))} FROM runs{"".join(join.sql for join in joins)}
-        WHERE runs.kind <> 'group' AND {wanted.sql} GROUP BY {", ".join(keys)}
+        WHERE runs.kind NOT IN ({", ".join(map(repr, WHOLES))}) AND {wanted.sql} GROUP BY {", ".join(keys)}
         ORDER BY {_order(sort, keys, aggregates)} LIMIT ? OFFSET ?""",
         [*(arg for join in joins for arg in join.args), *wanted.args, limit, offset],
     )
@@ -158,7 +159,7 @@ def _order(sort: str, keys: Sequence[str], aggregates: Sequence[_Aggregate]) -> 
 
 
 def _read(row: Sequence[Any], fields: Sequence[_GroupField], aggregates: Sequence[_Aggregate]) -> GroupedRuns:
-    place, values, terms = 0, [], ["kind:~group"]
+    place, values, terms = 0, [], [IS_RUN]
     for field in fields:
         found = row[place : place + len(field.exprs)]
         values.append(field.value(found))

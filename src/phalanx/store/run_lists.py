@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from phalanx.errors import CallError
 from phalanx.store.database import Database
 from phalanx.store.grouped_runs import GroupedRuns, grouped
+from phalanx.store.kinds import WHOLES
 from phalanx.store.project_scope import ProjectScope
 from phalanx.store.query import Clause, mentions, order, where
 from phalanx.store.records import DONE, StatusChange, microseconds, utc
@@ -27,8 +28,8 @@ _ACTIVE = f"status NOT IN ({', '.join(map(repr, DONE))})"
 _ALL = 2**62
 # The set is small and has an index of its own, so counts by other indexes need no row of `runs`.
 _IS_NOT_ARCHIVED = "runs.key NOT IN (SELECT hidden.key FROM runs AS hidden WHERE hidden.archived = 1)"
-_IS_NO_TRIAL = """(runs."group" IS NULL OR NOT EXISTS (
-    SELECT 1 FROM runs AS whole WHERE whole.id = runs."group" AND whole.kind = 'group'))"""
+_IS_NO_TRIAL = f"""(runs."group" IS NULL OR NOT EXISTS (
+    SELECT 1 FROM runs AS whole WHERE whole.id = runs."group" AND whole.kind IN ({", ".join(map(repr, WHOLES))})))"""
 
 Projects = str | Collection[str] | None
 

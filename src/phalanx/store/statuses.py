@@ -23,6 +23,7 @@ class Status(StrEnum):
     UPSTREAM_FAILED = "upstream_failed"
 
 
+HELD = "held"  # the first word of the reason of a run whose allocation stays after a failure
 DONE = frozenset(map(Status, store.DONE))
 _BEFORE_BUILDING = frozenset([Status.CREATED, Status.RESUMING, Status.WARNING, Status.UNKNOWN])
 _BEFORE_SCHEDULED = _BEFORE_BUILDING | {Status.BUILDING}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ from phalanx.errors import CallError, Location, Note, SpecError, SpecErrors
 from phalanx.home.home import Home
 from phalanx.insight.gpu_history import gpu_remarks, runs_before
 from phalanx.naming import has_control_characters
-from phalanx.plan import Plan
+from phalanx.plan import Plan, notebooks
 from phalanx.plan.document import document
 from phalanx.sites.findings import ADVICE, SiteFinding
 from phalanx.sites.request import resources_path
 from phalanx.spec import Kind, Spec
-from phalanx.spec.model import Search
+from phalanx.spec.model import PythonOptions, Search
 from phalanx.spec.tree import Node
 from phalanx.store import Store
 from phalanx.stored_plan import decode_plan
@@ -78,14 +79,26 @@ def check_text(field: str, text: str) -> None:
 def check_runnable(home: Path, submission: Submission) -> None:
     """Check that the submission can run, and that its engine accepts jobs now. CallError."""
     loaded, backend = submission.spec, submission.backend
-    if loaded.kind is Kind.PIPELINE:
-        raise CallError("`run` cannot start a pipeline yet; `phalanx plan` shows its runs")
     if not submission.is_local and backend not in backends.names():
         known = ", ".join(backends.names())
         raise CallError(f"runs cannot start on `{backend}`: --on accepts {known}")
     if loaded.command is None and loaded.kind in (Kind.EXPERIMENT, Kind.JOB):
         raise CallError("nothing to run: the file has no `run: {cmd: ...}`")
     require_engine(home, backend, submission.environment, submission.cluster)
+
+
+def check_notebook(submission: Submission, path: str) -> None:
+    """Check that Jupyter is installed where that can be known: in what runs here, or in the shell whose environment a
+    Slurm job gets. `path`: the PATH of the run. CallError."""
+    loaded, is_on_slurm = submission.spec, submission.backend == "slurm"
+    is_made_there = loaded.environment.python != PythonOptions() or bool(loaded.build and loaded.build.build_steps)
+    if loaded.kind is not Kind.NOTEBOOK or not (submission.is_local or (is_on_slurm and not is_made_there)):
+        return
+    server = notebooks.server_of(loaded)
+    missing = [name for name in ("jupyter", f"jupyter-{server}") if shutil.which(name, path=path) is None]
+    if missing:
+        package = "jupyterlab" if server == "lab" else "notebook"
+        raise CallError(f"`{missing[-1]}` is not installed, or not on PATH: `pip install {package}`")
 
 
 def check_search(search: Search) -> None:

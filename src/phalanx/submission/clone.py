@@ -10,7 +10,6 @@ from phalanx import run_paths, spec
 from phalanx.atomic_files import read_json
 from phalanx.errors import CallError
 from phalanx.home.home import Home
-from phalanx.notifications.run_rules import read_rules
 from phalanx.plan.framework_checks import load
 from phalanx.spec import Spec
 from phalanx.store import Run, Store
@@ -81,7 +80,7 @@ def _submission(
         is_unchecked=True,
         prepared=PreparedEnvironment(environment, venv, archive if archive.exists() else None),
         origin=Origin(original.id, cloning, folder / run_paths.OUTPUTS if cloning == COPY else None),
-        is_remote=user is not None or read_rules(folder).is_remote,
+        is_remote=user is not None or home.run(original.id).is_remote,
     )
 
 

@@ -21,6 +21,7 @@ from phalanx.submission.trial_jobs import TrialJobs
 
 TRIAL, TRIAL_RUNG, TRIAL_RESOURCE = "PHALANX_TRIAL", "PHALANX_TRIAL_RUNG", "PHALANX_TRIAL_RESOURCE"
 TRIAL_SEED = "PHALANX_TRIAL_SEED"
+PIPELINE_ID, OP = "PHALANX_PIPELINE_ID", "PHALANX_OP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,19 @@ class TrialPlace:
         return {**found, **{name: str(value) for name, value in more.items() if value is not None}}
 
 
+@dataclass(frozen=True, slots=True)
+class OpPlace:
+    """The place of a run in its pipeline; of a run of a whole pipeline, in its schedule. `number` counts its runs."""
+
+    group: str
+    op: str | None = None
+    number: int = 0
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return {PIPELINE_ID: self.group, OP: self.op} if self.op is not None else {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
     """A request for a run, before any check."""
@@ -100,7 +114,13 @@ class Submission:
     prepared: PreparedEnvironment | None = None  # None: created from `environment` and the file
     origin: Origin | None = None
     trial: TrialPlace | None = None
+    op: OpPlace | None = None
     is_remote: bool = False  # it came over a server: its `notify` may do less
+
+    @property
+    def place(self) -> TrialPlace | OpPlace | None:
+        """Its place in the group, pipeline or schedule that makes it."""
+        return self.trial or self.op
 
     @property
     def backend(self) -> str:
@@ -149,7 +169,9 @@ class PreparedRun:
 
     submission: Submission
     run: Run
-    plan: Plan
+    plan: Plan | None  # None for a pipeline
     job: Job | None  # None on this machine, which runs the plan itself
     environment: PreparedEnvironment
     trial_jobs: TrialJobs | None = None  # of a group on Slurm
+    ops: Mapping[str, PreparedEnvironment] = field(default_factory=dict)  # of a pipeline
+    code_digest: str | None = None  # of a pipeline that reuses results

@@ -9,16 +9,17 @@ from phalanx.artifacts.objects import Objects
 from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.registry.registry import Registry
-from phalanx.spec import Kind
 from phalanx.store import Run, Store, quoted
+from phalanx.store.kinds import WHOLES
 
 
-def with_trials(store: Store, runs: Sequence[Run]) -> list[Run]:
-    """The runs, and before each group its trials."""
+def with_parts(store: Store, runs: Sequence[Run]) -> list[Run]:
+    """The runs; before each group its trials, before each pipeline its ops, and before each schedule its pipelines."""
     found: dict[str, Run] = {}
     for run in runs:
-        if run.kind == Kind.GROUP:
-            found |= {trial.id: trial for trial in store.runs(f"group:{quoted(run.id)}", limit=None)}
+        if run.kind in WHOLES and run.id not in found:
+            parts = store.runs(f"group:{quoted(run.id)}", limit=None)
+            found |= {part.id: part for part in with_parts(store, parts)}
         found[run.id] = run
     return list(found.values())
 
@@ -31,8 +32,9 @@ def require_finished(runs: Sequence[Run]) -> None:
 
 
 def remove(home: Home, store: Store, runs: Sequence[Run]) -> None:
-    """Remove runs, and groups with their trials. Raises CallError, and removes nothing, if one is still active."""
-    runs = with_trials(store, runs)
+    """Remove runs, groups with their trials and pipelines with their ops. Raises CallError, and removes nothing, if one
+    is still active."""
+    runs = with_parts(store, runs)
     require_finished(runs)
     for run in runs:
         folder = home.run(run.id).path

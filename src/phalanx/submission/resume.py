@@ -12,8 +12,8 @@ from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError
 from phalanx.home.group_folder import GroupFolder
 from phalanx.home.home import Home
-from phalanx.spec import Kind
 from phalanx.store import Run
+from phalanx.store.kinds import GROUP, PIPELINE
 from phalanx.store.statuses import Status
 from phalanx.submission.availability import require_engine_of
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
@@ -45,8 +45,10 @@ def request_resume(home: Home, run: Run, environment: Mapping[str, str], by: str
         raise CallError(
             f"run {run.id} belongs to the packed group {run.group}: `phalanx resume {run.group}` runs what failed again"
         )
-    if run.kind == Kind.GROUP:
-        GroupFolder(home.run(run.id).path).ask("rerun")  # trials that failed or were stopped
+    if run.kind in (GROUP, PIPELINE):
+        if not run.is_done and run.status != Status.WARNING:
+            raise _still_active(run)
+        GroupFolder(home.run(run.id).path).ask("rerun", by=by)  # trials or ops that failed or were stopped
         if run.status == Status.WARNING:
             return  # it was only paused
     queue_resume(home, run, environment, by)
@@ -55,10 +57,14 @@ def request_resume(home: Home, run: Run, environment: Mapping[str, str], by: str
 def queue_resume(home: Home, run: Run, environment: Mapping[str, str], by: str = "its user") -> None:
     """Request that a finished run or group goes on. Raises CallError."""
     if not run.is_done:
-        raise CallError(f"run {run.id} is still active: its status is {run.status}")
+        raise _still_active(run)
     require_working(home, run)
     require_engine_of(home, run, environment)
     restore(home, run.id)
     home.keep_environment(run.id, environment)
     write_atomic(home.run(run.id).path / run_paths.RESUME, json.dumps({"by": by}).encode())
     (home.resumes / run.id).touch(mode=0o600)
+
+
+def _still_active(run: Run) -> CallError:
+    return CallError(f"run {run.id} is still active: its status is {run.status}")

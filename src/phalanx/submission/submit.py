@@ -19,7 +19,7 @@ from phalanx import backends, plan, run_paths
 from phalanx.artifacts.downloads import restore
 from phalanx.backends.agent_zip import carry, pack
 from phalanx.backends.contract import Job
-from phalanx.errors import CallError
+from phalanx.errors import CallError, SpecErrors
 from phalanx.home.dependencies import encode
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import add_to_store
@@ -28,9 +28,10 @@ from phalanx.placeholders import is_safe
 from phalanx.plan import Plan
 from phalanx.plan.document import document, document_text
 from phalanx.spec.groups import first_suggestion
-from phalanx.spec.model import Amount, Kind, thaw
+from phalanx.spec.model import Amount, Kind, Pipeline, Spec, thaw
 from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run, Store
+from phalanx.store.kinds import SCHEDULE
 from phalanx.store.statuses import Status
 from phalanx.submission import checks, snapshots, virtualenvs
 from phalanx.submission.allocation import jobs_of_group, unshared_python
@@ -39,15 +40,18 @@ from phalanx.submission.git import git
 from phalanx.submission.model import (
     CodeSource,
     Notify,
+    OpPlace,
     PreparedEnvironment,
     PreparedRun,
     Remark,
     RemarkKind,
     Submission,
 )
+from phalanx.submission.op_submissions import OpFaults, alike, digest_of_code, op_submission, reuses
 from phalanx.tracking.external_folder import new_id, user_name
 
 SLURM = "slurm"
+NEEDS_SERVER = "its schedule ticks only while a server runs: start one with `phalanx serve`"
 
 
 def submit(home: Home, store: Store, submission: Submission, notify: Notify = lambda _: None) -> Run:
@@ -60,12 +64,54 @@ def prepare(home: Home, submission: Submission, notify: Notify, store: Store | N
     `store`: where a group finds how long earlier runs took. Raises SpecErrors, CallError."""
     if submission.origin is None:  # a program may have renamed its run since
         checks.check_fields(submission)
-    asked = submission
-    if submission.spec.search is not None:  # every trial passes the same checks, except those of its values
+    if submission.spec.pipeline is not None:
+        return _prepare_pipeline(home, submission, submission.spec.pipeline, notify)
+    if submission.spec.search is not None:
         checks.check_search(submission.spec.search)
-        submission = replace(submission, spec=first_suggestion(submission.spec))
-    checks.check_runnable(home.path, submission)
-    made = make_plan(submission, new_id())
+    checks.check_runnable(home.path, _first(submission))
+    return prepare_checked(home, submission, new_id(), notify, store)
+
+
+def _prepare_pipeline(home: Home, submission: Submission, pipeline: Pipeline, notify: Notify) -> PreparedRun:
+    """Check and plan each op, as far as that is possible before the ops that it depends on have run. Raises SpecErrors,
+    CallError: the faults of all ops."""
+    run_id, faults, said = new_id(), OpFaults(), set[str]()
+
+    def notify_once(remark: Remark) -> None:
+        if str(remark.about) not in said:
+            said.add(str(remark.about))
+            notify(remark)
+
+    found: dict[str, PreparedEnvironment] = {}
+    for op, is_known in alike(pipeline.ops):
+        try:
+            asked = op_submission(submission, op, OpPlace(run_id, op.name))
+            asked = replace(asked, is_unchecked=asked.is_unchecked or is_known)
+            found[op.name] = prepare(home, asked, notify_once).environment
+        except (CallError, SpecErrors) as fault:
+            faults.add(op.name, fault)
+    faults.check()
+    if pipeline.schedule is not None:
+        notify(Remark(RemarkKind.NOTE, NEEDS_SERVER))
+    is_reusing = any(reuses(op, submission.spec) for op in pipeline.ops)
+    digest = digest_of_code(submission.code.folder) if is_reusing else None
+    run = run_of(submission, run_id, None, commit_of(submission.code))
+    return PreparedRun(submission, run, None, None, PreparedEnvironment(submission.environment), None, found, digest)
+
+
+def _first(submission: Submission) -> Submission:
+    """The submission of a run; of a group, that of its first trial: all trials pass the same checks, except those of
+    their values."""
+    is_group = submission.spec.search is not None
+    return replace(submission, spec=first_suggestion(submission.spec)) if is_group else submission
+
+
+def prepare_checked(
+    home: Home, asked: Submission, run_id: str, notify: Notify, store: Store | None = None
+) -> PreparedRun:
+    """Plan a run or group that can run. Raises SpecErrors, CallError."""
+    submission = _first(asked)
+    made = make_plan(submission, run_id)
     for note in (*submission.spec.notes, *made.notes):
         notify(Remark(RemarkKind.NOTE, note))
     if submission.is_local:
@@ -85,12 +131,14 @@ def prepare(home: Home, submission: Submission, notify: Notify, store: Store | N
         checks.check_backend(home.path, submission, submitted, notify)
     job = render(home, submission, submitted, target)
     environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", notify)
-    return PreparedRun(asked, run_of(asked, made, _commit(asked.code)), made, job, environment, jobs)
+    if not submission.is_unchecked:
+        checks.check_notebook(submission, environment.variables.get("PATH", os.defpath))
+    return PreparedRun(asked, run_of(asked, made.run_id, made, commit_of(asked.code)), made, job, environment, jobs)
 
 
 def make_plan(submission: Submission, run_id: str) -> Plan:
     """Raises SpecErrors."""
-    variables = submission.trial.variables if submission.trial is not None else {}
+    variables = submission.place.variables if submission.place is not None else {}
     made = plan.make(submission.spec, run_id, submission.project, variables)
     return made if submission.timeout_s is None else replace(made, timeout_s=submission.timeout_s)
 
@@ -99,7 +147,7 @@ def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None
     """Write the folder of the run or group, then its row; `outputs` are copied into it. Raises CallError if the folder
     cannot be written."""
     submission, run, job = prepared.submission, prepared.run, prepared.job
-    code, is_group = _code(submission), submission.spec.kind is Kind.GROUP
+    code, is_whole = _code(submission), submission.spec.kind in (Kind.GROUP, Kind.PIPELINE)
     if submission.origin is not None and submission.origin.outputs is not None:
         outputs = submission.origin.outputs
         restore(home, submission.origin.run_id)
@@ -109,12 +157,11 @@ def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None
             code.put(folder / run_paths.CODE)
         if outputs is not None and outputs.is_dir():
             shutil.copytree(outputs, folder / run_paths.OUTPUTS, symlinks=True)
-        if is_group and prepared.environment.archive is not None:
-            (folder / run_paths.JOB).mkdir(mode=0o700)
-            os.link(prepared.environment.archive, folder / run_paths.JOB / run_paths.VIRTUALENV_ARCHIVE)
+        if is_whole:
+            _link_archives(folder / run_paths.JOB, prepared)
         if submission.is_local and submission.trial is None:
             pack(home.agents)  # now, so that a full disk rejects the run instead of leaving it without an agent
-        if job is not None and job.carries_agent and not is_group:
+        if job is not None and job.carries_agent and not is_whole:
             _carry(folder, home, prepared.environment)
 
     own_code = home.run(run.id).path / run_paths.CODE
@@ -126,6 +173,8 @@ def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None
     }
     if code.folder is None:
         source["git"] = code.git
+    if submission.is_remote:
+        source["remote"] = True
     files = {run_paths.SUBMITTED: json.dumps(source).encode(), **files_of(prepared)}
     folder = home.add(run, files, prepared.environment.variables, fill)
     add_to_store(store, folder, run)
@@ -140,21 +189,30 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
     if submission.waits_for:
         files[run_paths.AFTER] = encode(submission.waits_for)
     files |= _notify(submission)
-    if submission.spec.collect.keep is not None and submission.spec.kind is not Kind.GROUP:
+    if submission.spec.collect.keep is not None and submission.spec.kind not in (Kind.GROUP, Kind.PIPELINE):
         files[run_paths.KEEP] = json.dumps(submission.spec.collect.keep._asdict()).encode()
+    settings: dict[str, Any] = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
     if submission.spec.kind is Kind.GROUP:
-        settings: dict[str, Any] = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
         if prepared.trial_jobs is not None:
             settings |= prepared.trial_jobs.settings
         return {**files, run_paths.GROUP: json.dumps(settings).encode()}
+    if submission.spec.kind is Kind.PIPELINE:
+        ops = {
+            name: {"venv": found.venv, "archive": found.archive is not None, "kept": found.is_kept}
+            for name, found in prepared.ops.items()
+        }
+        settings |= {"on": submission.on, "ops": ops, "code": prepared.code_digest}
+        return {**files, run_paths.PIPELINE: json.dumps(settings).encode()}
+    assert prepared.plan is not None
     job = {name: text.encode() for name, text in prepared.job.files.items()} if prepared.job is not None else {}
     made = job.pop(run_paths.PLAN, None) or document_text(document(prepared.plan)).encode()
     return {**files, **job, run_paths.PLAN: made}
 
 
 def _notify(submission: Submission) -> dict[str, bytes]:
-    """The rules of the file. Those of a group are for the group; a trial has only those that are for trials."""
-    rules = [rule for rule in submission.spec.notify if submission.trial is None or rule.trials]
+    """The rules of the file. Those of a group or pipeline are for the whole; its runs have only those for trials."""
+    is_whole = submission.place is None or submission.spec.kind is Kind.PIPELINE  # also of a schedule's tick
+    rules = [rule for rule in submission.spec.notify if is_whole or rule.trials]
     if not rules:
         return {}
     return {run_paths.NOTIFY: encode_rules(FileRules(tuple(rules), submission.is_remote))}
@@ -172,6 +230,16 @@ def _code(submission: Submission) -> CodeSource:
     return replace(code, put=lambda target: snapshots.take(folder, target)) if is_copied else code
 
 
+def _link_archives(folder: Path, prepared: PreparedRun) -> None:
+    """Keep the archives of virtual environments that runs of a group or ops of a pipeline are started with."""
+    names = {run_paths.VIRTUALENV_ARCHIVE: prepared.environment.archive}
+    names |= {f"{name}.{run_paths.VIRTUALENV_ARCHIVE}": found.archive for name, found in prepared.ops.items()}
+    for name, archive in names.items():
+        if archive is not None:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            os.link(archive, folder / name)
+
+
 def _carry(folder: Path, home: Home, environment: PreparedEnvironment) -> None:
     """Add what a job needs to run without Phalanx: the agent, and the archive of its virtual environment."""
     job = folder / run_paths.JOB
@@ -184,16 +252,16 @@ def _carry(folder: Path, home: Home, environment: PreparedEnvironment) -> None:
         (job / run_paths.KEEP_VIRTUALENV).touch(mode=0o600)
 
 
-def run_of(submission: Submission, made: Plan, commit: str | None) -> Run:
-    """The record of a new run or group."""
+def run_of(submission: Submission, run_id: str, made: Plan | None, commit: str | None) -> Run:
+    """The record of a new run, group or pipeline."""
     now = datetime.now(UTC)
-    loaded, origin, trial = submission.spec, submission.origin, submission.trial
-    totals, is_group = made.totals, loaded.kind is Kind.GROUP
+    loaded, origin, place = submission.spec, submission.origin, submission.place
+    alone = made if loaded.kind is not Kind.GROUP else None
     varied = {dimension.name for dimension in loaded.search.matrix} if loaded.search is not None else ()
     return Run(
-        id=made.run_id,
+        id=run_id,
         project=submission.project,
-        kind=str(loaded.kind),
+        kind=kind_of(loaded),
         name=submission.name or loaded.name,
         description=submission.description or loaded.description,
         framework=loaded.framework,
@@ -209,16 +277,22 @@ def run_of(submission: Submission, made: Plan, commit: str | None) -> Run:
         finished_at=None,
         original=origin.run_id if origin is not None else None,
         cloning=origin.cloning if origin is not None else None,
-        group=trial.group if trial is not None else None,
+        group=place.group if place is not None else None,
         commit=commit,
         tags=tuple(dict.fromkeys([*loaded.tags, *submission.tags])),
         params={name: value for name, value in thaw(loaded.params).items() if name not in varied},
         summary={},
-        replica_count=None if is_group else sum(made.roles.values()),
-        cpus=None if is_group else _reserved(totals.cpu),
-        memory_mib=None if is_group else _reserved(totals.memory),
-        gpus=None if is_group else _reserved(totals.gpu) or 0.0,
+        replica_count=None if alone is None else sum(alone.roles.values()),
+        cpus=None if alone is None else _reserved(alone.totals.cpu),
+        memory_mib=None if alone is None else _reserved(alone.totals.memory),
+        gpus=None if alone is None else _reserved(alone.totals.gpu) or 0.0,
     )
+
+
+def kind_of(loaded: Spec) -> str:
+    """The kind of a run of this file: a pipeline with a schedule is run at each tick."""
+    is_schedule = loaded.pipeline is not None and loaded.pipeline.schedule is not None
+    return SCHEDULE if is_schedule else str(loaded.kind)
 
 
 def _reserved(amount: Amount | None) -> float | None:
@@ -229,7 +303,7 @@ def _reserved(amount: Amount | None) -> float | None:
     return None if reserved is None else float(reserved)
 
 
-def _commit(code: CodeSource) -> str | None:
+def commit_of(code: CodeSource) -> str | None:
     if code.commit is not None or code.folder is None or code.put is not None:
         return code.commit
     return (git(code.folder, "rev-parse", "HEAD") or "").strip() or None

@@ -18,7 +18,6 @@ from phalanx.errors import CallError
 from phalanx.home.group_folder import trial_id
 from phalanx.home.home import Home
 from phalanx.insight.trial_metric import TrialMeasure
-from phalanx.notifications.run_rules import read_rules
 from phalanx.plan import Plan
 from phalanx.plan.framework_checks import load
 from phalanx.spec.groups import suggestion
@@ -86,7 +85,7 @@ class TrialFactory:
             is_unchecked=True,
             prepared=self.environment,
             trial=trial,
-            is_remote=read_rules(self.home.run(group.id).path).is_remote,
+            is_remote=self.home.run(group.id).is_remote,
         )
         made = make_plan(submission, trial_id(group.id, trial.number, trial.seed or 0))
         job = None
@@ -94,7 +93,7 @@ class TrialFactory:
             made = replace(made, slurm=made.slurm._replace(segment_s=self.jobs.time_s))
         else:
             job = render(self.home, submission, made, self._target(submission, made))
-        return PreparedRun(submission, run_of(submission, made, group.commit), made, job, self.environment)
+        return PreparedRun(submission, run_of(submission, made.run_id, made, group.commit), made, job, self.environment)
 
     def _target(self, submission: Submission, made: Plan) -> Any:
         if self.target is _UNKNOWN:
@@ -110,9 +109,10 @@ class TrialFactory:
         trial = self.prepare(place, first_values(self.search))
         spec, tree = allocation_spec(self.home.path, group.id, group.name or group.id)
         asked = replace(trial.submission, spec=spec, tree=tree, name=None, trial=place)
+        assert trial.plan is not None
         made = allocation_plan(spec, group.id, trial.plan, self.jobs, group.project)
         job = render(self.home, asked, made, self._target(asked, made))
-        return PreparedRun(asked, run_of(asked, made, group.commit), made, job, self.environment)
+        return PreparedRun(asked, run_of(asked, made.run_id, made, group.commit), made, job, self.environment)
 
     def create(self, store: Store, prepared: PreparedRun, outputs_of: str | None = None) -> Run:
         """Write the folder and the row of a new trial; `outputs_of`: it starts with a copy of this run's outputs."""

@@ -1,9 +1,14 @@
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 import { describe, expect, it } from "vitest";
 import type { RunRow } from "../types";
 import { partsOf } from "./blocks";
 import { htmlFile } from "./htmlFile";
 import { cellText, columnTitle, defaultColumns } from "./ReportTable";
 import { runsPath } from "./reportRuns";
+
+const FIXTURE = fileURLToPath(new URL("../../../tests/fixtures/report_blocks.json", import.meta.url));
+const CASES: { text: string; kinds: string[]; faults: string[] }[] = JSON.parse(readFileSync(FIXTURE, "utf8"));
 
 const fence = (kind: string, ...lines: string[]): string => [`\`\`\`${kind}`, ...lines, "```"].join("\n");
 
@@ -40,6 +45,14 @@ describe("the text of a report", () => {
     expect(faults("metric: loss", "nonsense")).toContain("key: value");
     expect(faults("metric: loss", "runs: a", "query: b")).toContain("either");
     expect(faults("metric: loss", "# a comment", "x: metric.epoch", "limit: 5")).toBe("");
+  });
+
+  it("is split as the command line does", () => {
+    for (const { text, kinds, faults } of CASES) {
+      const parts = partsOf(text);
+      expect(parts.map(({ kind }) => kind)).toEqual(kinds);
+      expect(parts.flatMap((part) => (part.kind === "markdown" ? [] : part.faults))).toEqual(faults);
+    }
   });
 
   it("may end inside of a block, and be huge", () => {

@@ -17,6 +17,7 @@ from typing import Any
 from phalanx import run_paths
 from phalanx.agent import processes
 from phalanx.agent.fork_server import AgentStart, ForkServer
+from phalanx.agent.interactive.hold import read_hold
 from phalanx.agent.launcher import AGENT_MARK
 from phalanx.agent.processes import boot_id, is_alive_here
 from phalanx.atomic_files import make_private, read_json, write_atomic
@@ -95,6 +96,7 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
         "client": archives.client,
         "gpus": dict(gpus),
         "grace_s": grace_s,
+        "hold_s": read_hold(str(attempt_folder.run_folder), attempt_folder.attempt),
         **more,
     }
     try:
@@ -172,6 +174,14 @@ def signal_replicas(seen: Mapping[str, ReplicaState], number: int = signal.SIGTE
     }
     ranks = [pid for name, pid in running.items() if not is_launcher(name)]
     processes.send(ranks or running.values(), number)
+
+
+def held(attempt_folder: AttemptFolder) -> list[int]:
+    """The agents that stay after a failure."""
+    if read_hold(str(attempt_folder.run_folder), attempt_folder.attempt) is None:
+        return []
+    found = (read_json(attempt_folder.folder(name) / run_paths.AGENT) for name in attempt_folder.replicas)
+    return [agent["pid"] for agent in found if agent is not None and is_alive_here(agent)]
 
 
 def is_starting(run_id: str, observed: Iterable[ReplicaState]) -> bool:

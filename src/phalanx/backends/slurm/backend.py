@@ -137,7 +137,9 @@ class SlurmJobs(Backend):
     def engine(self, target: Site | None, connections: Connections) -> Engine:  # noqa: ARG002 - it runs commands, without connections
         from phalanx.backends.slurm.engine import SlurmEngine
 
-        return SlurmEngine(target.submit_interval_s if target is not None else 0.0)
+        if target is None:
+            return SlurmEngine()
+        return SlurmEngine(target.submit_interval_s, has_node_ssh=target.node_ssh)
 
     def review(
         self,

@@ -13,10 +13,13 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
+from typing import Any
 
 from phalanx import run_paths
+from phalanx.agent.interactive.entry import ENTER
 from phalanx.agent.processes import boot_id
-from phalanx.atomic_files import write_atomic
+from phalanx.atomic_files import read_json, write_atomic
 from phalanx.backends.contract import (
     ENDED,
     Engine,
@@ -26,6 +29,8 @@ from phalanx.backends.contract import (
     Observation,
     SubmissionStart,
     TooManyTasks,
+    TunnelRequest,
+    TunnelStep,
 )
 from phalanx.backends.slurm import arrays, states
 from phalanx.backends.slurm.states import (
@@ -40,6 +45,7 @@ from phalanx.backends.slurm.states import (
 from phalanx.ends import Cause
 from phalanx.errors import CallError
 from phalanx.home.array_folder import ArrayTask, can_be_listed, read_tasks, write_tasks
+from phalanx.home.attempts import AttemptFolder
 
 PATIENCE_S = 60.0  # timeout of a command: a busy controller is slow
 KILL_S = 5.0  # for a command that has timed out to end
@@ -48,6 +54,7 @@ TEST_PATIENCE_S = 10.0
 MOST_IDS = 500  # in one call
 RECALL_DAYS = 30
 TIMED_OUT, NOT_FOUND = (124, 137, -9), 127  # exit codes of `timeout`
+USERS = "your machine"
 COMMANDS = ("sbatch", "squeue", "scancel")  # required to submit and observe jobs
 USUAL_ARRAY = 1001  # Slurm's default of MaxArraySize
 _MAX_ARRAY = re.compile(r"^MaxArraySize\s*=\s*(\d+)", re.MULTILINE)
@@ -56,8 +63,9 @@ _MAX_ARRAY = re.compile(r"^MaxArraySize\s*=\s*(\d+)", re.MULTILINE)
 class SlurmEngine(Engine):
     name = "slurm"
 
-    def __init__(self, submit_interval_s: float = 0.0) -> None:
+    def __init__(self, submit_interval_s: float = 0.0, *, has_node_ssh: bool = True) -> None:
         self.submit_interval_s = submit_interval_s
+        self.has_node_ssh = has_node_ssh
         self.cancelled: frozenset[str] = frozenset()  # jobs that this process cancelled: the records add nothing
         self.tables: dict[str, list[tuple[str, int]]] = {}  # of arrays, by folder
         self.most_tasks: int | None = None  # of an array; None until Slurm was asked
@@ -67,8 +75,7 @@ class SlurmEngine(Engine):
         for command in COMMANDS:
             if shutil.which(command, path=environment.get("PATH", os.defpath)) is None:
                 raise CallError(
-                    f"`{command}` is not on the PATH of {socket.gethostname()}: run this on a login node of the "
-                    "cluster, or render the job with `phalanx plan --on slurm -o job` and submit it there"
+                    f"{_missing(command)}, or render the job with `phalanx plan --on slurm -o job` and submit it there"
                 )
 
     def test_submission(self, script: str, environment: Mapping[str, str]) -> str | None:
@@ -268,6 +275,34 @@ class SlurmEngine(Engine):
     def log_of(self, folder: Path, handle: str) -> Path:
         return folder / run_paths.JOB / f"slurm-{_number(handle)}.out"
 
+    def entry(
+        self, attempt_folder: AttemptFolder, replica: str, argv: Sequence[str], *, is_terminal: bool
+    ) -> list[str]:
+        """A step of its own in the job: it shares the resources of the replica, and needs no ssh to the node."""
+        agent = _agent_of(attempt_folder, replica)
+        if shutil.which("srun") is None:
+            raise CallError(_missing("srun"))
+        folder = attempt_folder.run_folder
+        options = [f"--jobid={agent['job']}", f"--nodelist={agent['node']}", "--overlap", "--nodes=1", "--ntasks=1"]
+        options += ["--mem=0", "--mpi=none", "--export=ALL", "--quiet", *(["--pty"] if is_terminal else [])]
+        archive = folder / run_paths.JOB / run_paths.AGENT_ARCHIVE
+        program = [str(agent["python"]), "-I", "-S", str(archive), str(folder / run_paths.PLAN)]
+        return ["srun", *options, *program, str(attempt_folder.facts_file), ENTER, replica, *argv]
+
+    def tunnel(self, attempt_folder: AttemptFolder, replica: str, asked: TunnelRequest) -> list[TunnelStep]:
+        """Through the login node. For nodes that accept no ssh, a step of the job connects from its node to the login
+        node, where sshd makes a socket that only the user can use."""
+        address, port, login, _ = asked
+        if self.has_node_ssh and not asked.is_reverse:
+            node = f"{login.partition('@')[0]}@{_agent_of(attempt_folder, replica)['node']}"
+            return [TunnelStep(USERS, f"ssh -N -J {quote(login)} -L {port}:{quote(address)} {quote(node)}")]
+        relay = str(attempt_folder.folder(replica) / run_paths.NOTEBOOK / "relay")
+        back = f"ssh -N -o StreamLocalBindUnlink=yes -R {quote(relay)}:{quote(address)} {quote(login)}"
+        return [
+            TunnelStep("this machine", f"phalanx exec {attempt_folder.run_id} --replica {replica} -- {back}"),
+            TunnelStep(USERS, f"ssh -N -L {port}:{quote(relay)} {quote(login)}"),
+        ]
+
     def refine(self, seen: Observation, lines: Collection[str]) -> Observation:
         return states.refine(seen, lines)
 
@@ -276,6 +311,18 @@ class SlurmEngine(Engine):
         for first in range(0, len(numbers), MOST_IDS):
             _call(["scancel", "--quiet", *numbers[first : first + MOST_IDS]])
         self.cancelled |= frozenset(handles)
+
+
+def _agent_of(attempt_folder: AttemptFolder, replica: str) -> dict[str, Any]:
+    """What the agent of a replica recorded about itself. Raises CallError."""
+    agent = read_json(attempt_folder.folder(replica) / run_paths.AGENT)
+    if not isinstance(agent, dict) or not {"job", "node", "python"} <= agent.keys():
+        raise CallError(f"{replica} of run {attempt_folder.run_id} has not started yet")
+    return agent
+
+
+def _missing(command: str) -> str:
+    return f"`{command}` is not on the PATH of {socket.gethostname()}: run this on a login node of the cluster"
 
 
 def _submitted(command: list[str], environment: Mapping[str, str]) -> str:

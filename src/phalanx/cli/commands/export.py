@@ -86,9 +86,9 @@ def command(
 
 def _chosen(store: Store, names: Sequence[str], project: str | None, query: str) -> list[Run]:
     """The selected runs; for a group its trials. Raises CallError."""
-    from phalanx.submission.removal import with_trials
+    from phalanx.submission.removal import with_parts
 
-    return [run for run in with_trials(store, _named(store, names, project, query)) if run.kind != "group"]
+    return [run for run in with_parts(store, _named(store, names, project, query)) if run.kind != "group"]
 
 
 def _named(store: Store, names: Sequence[str], project: str | None, query: str) -> list[Run]:
@@ -108,7 +108,7 @@ def _write_studies(home: Home, store: Store, chosen: Sequence[Run], target: Path
     from phalanx.atomic_files import draft_of
     from phalanx.errors import path_error
     from phalanx.formats.optuna_journal import study_lines
-    from phalanx.scheduler.group_report import GroupReport
+    from phalanx.scheduler.search.group_report import GroupReport
     from phalanx.store.rows import run_row
 
     groups = [run for run in chosen if run.kind == "group"]

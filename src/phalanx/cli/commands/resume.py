@@ -18,6 +18,8 @@ def command(run: str, detach: bool, as_json: bool) -> None:
     """Continue a finished run as its next attempt, with the same outputs.
 
     The training code must load its checkpoints from PHALANX_OUTPUTS. PHALANX_ATTEMPT is the number of the attempt.
+    A group runs its failed and stopped trials again. A pipeline keeps the ops that succeeded, and goes on from those
+    that did not.
     """
     from phalanx.cli.run_watch import watch_or_detach
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,9 +19,9 @@ from phalanx.cli.workspace.base import open_workspace, selected_server
 from phalanx.errors import CallError, SpecError, SpecErrors
 
 if TYPE_CHECKING:
+    from phalanx.cli.file_references import LoadedFiles
     from phalanx.cli.workspace.base import Workspace
     from phalanx.spec import Spec
-    from phalanx.spec.tree import Node
     from phalanx.store import Run
     from phalanx.submission.model import Submission
 
@@ -51,6 +52,11 @@ MOST_RUNS = 10_000  # of one call
     multiple=True,
     metavar="RUN[:END]",
     help="Start when RUN has ended: succeeded (default), failed or done. Repeat it to wait for several runs.",
+)
+@click.option(
+    "--hold",
+    metavar="TIME",
+    help="After the last failed attempt, keep the allocation this long for `phalanx shell` and `exec`.",
 )
 @click.option("--strict", is_flag=True, help="Fail if the run requests more than this machine has.")
 @click.option("--unchecked", is_flag=True, help="Submit even if the site profile or sbatch predicts a rejection.")
@@ -86,6 +92,7 @@ def command(
     priority: int,
     timeout: str | None,
     after: tuple[str, ...],
+    hold: str | None,
     strict: bool,
     unchecked: bool,
     snapshot: bool,
@@ -122,12 +129,12 @@ def command(
     values = parse_params(params)
     submissions = [
         Submission(
-            spec=loaded,
-            tree=tree,
+            spec=loaded.spec,
+            tree=loaded.tree,
             environment=dict(os.environ),
             code=CodeSource(Path.cwd(), is_snapshot=snapshot),
-            files=texts,
-            params=values,
+            files=loaded.files,
+            params=dict(loaded.params),
             name=name,
             description=description,
             tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
@@ -135,13 +142,13 @@ def command(
             priority=priority,
             timeout_s=seconds_of("--timeout", timeout),
             after=after,
-            on=backend or _default_backend(loaded),
+            on=backend or _default_backend(loaded.spec),
             cluster=cluster,
             is_strict=strict,
             is_unchecked=unchecked,
             is_built=build,
         )
-        for texts, loaded, tree in _loaded(_file_sets(files, each_of, is_each=each), values)
+        for loaded in _loaded(_held(_file_sets(files, each_of, is_each=each), hold), values)
     ]
     with open_workspace(settled=False, quiet=as_json) as workspace:
         if each or times is not None:
@@ -169,17 +176,24 @@ def _file_sets(files: tuple[str, ...], each_of: tuple[str, ...], *, is_each: boo
     return [[*texts[: len(files)], own] for own in texts[len(files) :]] if is_each else [texts]
 
 
-def _loaded(
-    file_sets: Sequence[list[tuple[str, bytes]]], params: dict[str, str]
-) -> list[tuple[list[tuple[str, bytes]], Spec, Node]]:
+def _held(file_sets: list[list[tuple[str, bytes]]], hold: str | None) -> list[list[tuple[str, bytes]]]:
+    """The same with `environment.hold` in a last file, as `--hold` sets it. Raises CallError."""
+    hold_s = seconds_of("--hold", hold)
+    if hold_s is None:
+        return file_sets
+    own = json.dumps({"environment": {"hold": hold_s}}).encode()
+    return [[*texts, ("--hold", own)] for texts in file_sets]
+
+
+def _loaded(file_sets: Sequence[list[tuple[str, bytes]]], params: dict[str, str]) -> list[LoadedFiles]:
     """The files, specs and trees of all runs. Raises SpecErrors with the errors of all files, CallError."""
-    from phalanx.plan.framework_checks import load
+    from phalanx.cli.file_references import load_files
 
     found = []
     errors: list[SpecError] = []
     for texts in file_sets:
         try:
-            found.append((texts, *load(texts, params)))
+            found.append(load_files(texts, params))
         except SpecErrors as fault:
             errors += fault.errors
     if errors:

@@ -15,6 +15,7 @@ from phalanx.cli.render.output import print_json, print_lines, printable
 from phalanx.cli.render.tables import failure_lines, replica_table, status_text
 from phalanx.cli.workspace.base import find_run, open_workspace
 from phalanx.naming import PARENT
+from phalanx.store.kinds import GROUP, PIPELINE, SCHEDULE
 
 if TYPE_CHECKING:
     from phalanx.insight.stragglers import RunProgress
@@ -28,10 +29,11 @@ MOST_ALERTS = 5  # the newest; `phalanx events` has all
 @click.argument("run")
 @json_option
 def command(run: str, as_json: bool) -> None:
-    """Show a run and its replicas: status, params, metrics and failures.
+    """Show a run and its replicas: status, params, metrics and failures; of a pipeline, its ops and why one waits.
 
     RUN is an id, a name (the newest run of that name), or the first characters of an id.
     """
+    from phalanx.cli.pipeline_watch import op_table
     from phalanx.cli.run_watch import metric_lines, run_json
 
     with open_workspace(quiet=as_json) as workspace:
@@ -40,8 +42,10 @@ def command(run: str, as_json: bool) -> None:
         if as_json:
             place_of = {"server": workspace.server} if workspace.server is not None else {"folder": where["folder"]}
             about = {**place_of, "labels": workspace.rows.labels(found.id), "facts": facts}
-            print_json({**run_json(workspace, found), **about})
+            ops = workspace.pipeline(found).summary if found.kind in (PIPELINE, SCHEDULE) else {}
+            print_json({**run_json(workspace, found), **about, **ops})
             return
+        ops_lines = op_table(workspace.pipeline(found)) if found.kind in (PIPELINE, SCHEDULE) else []
         waits = workspace.waits_for(found)
         replicas = workspace.rows.replicas(found.id)
         statuses = workspace.rows.statuses(found.id)
@@ -71,7 +75,7 @@ def command(run: str, as_json: bool) -> None:
         click.echo(f"  {name:<10} {text}")
     print_lines([f"  {line}" for line in left_lines(facts.get("files"))])
     click.echo("")
-    print_lines(_trial_lines(found, facts) if found.kind == "group" else replica_table(replicas))
+    print_lines(ops_lines or (_trial_lines(found, facts) if found.kind == GROUP else replica_table(replicas)))
     click.echo("")
     print_lines(failure_lines(facts, found.attempt) if found.status == "failed" else ())
     for line in metrics:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
     from phalanx.client.groups import HomeGroup
+    from phalanx.client.pipelines import HomePipeline
     from phalanx.home.home import Home
     from phalanx.home.projects import ProjectDetails, ProjectSummary
     from phalanx.insight.stragglers import RunProgress
@@ -77,9 +78,15 @@ class HomeWorkspace:
 
     def group(self, run: Run) -> HomeGroup:
         from phalanx.client.groups import HomeGroup
-        from phalanx.scheduler.group_report import GroupReport
+        from phalanx.scheduler.search.group_report import GroupReport
 
         return HomeGroup(self.rows, GroupReport(self.home, self.rows, run))
+
+    def pipeline(self, run: Run) -> HomePipeline:
+        from phalanx.client.pipelines import HomePipeline
+        from phalanx.scheduler.pipelines.report import PipelineReport
+
+        return HomePipeline(self.rows, PipelineReport(self.home, self.rows, run))
 
     def change_group(self, group: Run, verb: str, *args: Any) -> Run:
         """Leave a request (a method of `GroupRequests`), and wait until a scheduler, here or in another process, has
@@ -413,9 +420,9 @@ class HomeRunActions:
         """Archive or unarchive runs, and groups with their trials. Raises CallError before changing anything if one has
         not finished."""
         from phalanx.ingest.run_changes import RunEdit, change_runs, require_archivable
-        from phalanx.submission.removal import with_trials
+        from phalanx.submission.removal import with_parts
 
-        found = with_trials(self.store, runs)
+        found = with_parts(self.store, runs)
         if archived:
             require_archivable(found)
         change_runs(self.home, self.store, found, RunEdit(archived=archived))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from phalanx.cli.render.output import printable
+from phalanx.store.statuses import HELD
 
 if TYPE_CHECKING:
     from phalanx.cli.render.log_lines import LogPrinter
@@ -46,7 +47,8 @@ def follow(
             each(batch.run)
             if printer is not None:
                 trouble = _print_trouble(batch.trouble, trouble)
-                waits = _print_waiting(batch.waits_for, waits)
+                held = batch.run.reason if batch.run.reason.startswith(f"{HELD} ") else None
+                waits = _print_waiting(batch.waits_for or held, waits)
                 printer.show(batch.lines, batch.tail)
                 printer.close(batch.before)
             if signals or (printer is None and batch.run.is_done):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from phalanx.artifacts.trees import Progress
     from phalanx.client.config import ServerChoice
     from phalanx.client.groups import RemoteGroup
+    from phalanx.client.pipelines import RemotePipeline
     from phalanx.client.series import RemoteSeries
     from phalanx.home.projects import ProjectDetails, ProjectSummary
     from phalanx.insight.stragglers import RunProgress
@@ -64,6 +65,9 @@ class ServerWorkspace:
 
     def group(self, run: Run) -> RemoteGroup:
         return self.client.group(run)
+
+    def pipeline(self, run: Run) -> RemotePipeline:
+        return self.client.pipeline(run)
 
     def change_group(self, group: Run, verb: str, *args: Any) -> Run:
         getattr(self.client.group(group), verb)(*args)

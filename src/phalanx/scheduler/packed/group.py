@@ -15,7 +15,8 @@ from phalanx import run_paths
 from phalanx.errors import CallError
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
-from phalanx.home.group_folder import SearchJournal, allocation_id, trial_id
+from phalanx.home.group_folder import allocation_id, trial_id
+from phalanx.home.journal import RunJournal
 from phalanx.ingest.adoption import adopt_all, index
 from phalanx.scheduler.group_state import PAUSED, Leg
 from phalanx.scheduler.groups import ActiveGroup
@@ -52,7 +53,7 @@ class PackedGroup(ActiveGroup):
     def _read_all(self) -> None:
         """Read the whole journal again."""
         self.close()
-        self.journal = SearchJournal(self.folder.journal_file)
+        self.journal = RunJournal(self.folder.journal_file)
         records = self.journal.read()
         self.state = self._folded(records)
         followed = int((self.store.facts(self.id).get(FOLLOWED) or {}).get("seq", 0))

@@ -1,1 +1,1 @@
-"""What a running group needs beside its journal: decisions, budget, metrics that are watched, earlier results."""
+"""Groups beside their journal: decisions, budget, metrics that are watched, earlier results, and what people see."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from phalanx.home.group_folder import GroupFolder
+from phalanx.home.journal import JournaledFolder
 from phalanx.scheduler.group_state import GroupState, entries_of
 from phalanx.tune import suggestions
 from phalanx.tune.decision import decide, packages
@@ -19,7 +19,7 @@ class SearchDecision(NamedTuple):
 class SearchProcess:
     """Asks only if the history or the number of free slots has changed since the last answer."""
 
-    def __init__(self, folder: GroupFolder, settings: SearchSettings) -> None:
+    def __init__(self, folder: JournaledFolder, settings: SearchSettings) -> None:
         self.folder = folder
         self.settings = settings
         self.is_apart = bool(packages(settings.algorithm))

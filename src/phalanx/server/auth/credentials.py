@@ -119,7 +119,7 @@ class Credentials:
                 raise RequestError(401, "invalid username or password")
             self.failures.was_right(name, address)
             self._proven.put(user, password)
-        return Identity(user.name, user.roles, kind="user")
+        return Identity(user.name, user.roles, kind="user", user=user.name)
 
     def _cookie(self, headers: Headers) -> Identity | None:
         """Browsers send the cookie whichever page makes the request, so `claim` accepts changes only from our own
@@ -136,7 +136,7 @@ class Credentials:
             found = self.accounts.signed_on(f"proxy {user.name}", user.name, roles)
         except CallError as fault:
             raise RequestError(403, str(fault)) from None
-        return Identity(found.name, found.roles, kind="proxy")
+        return Identity(found.name, found.roles, kind="proxy", user=found.name)
 
 
 class _Proven:

@@ -56,6 +56,7 @@ class Identity(NamedTuple):
     attempt: int | None = None
     address: str = ""
     kind: str = "token"  # token, user, run, session or proxy
+    user: str | None = None  # the person, also behind a session or a token of their own
 
     def role_on(self, project: str) -> Role | None:
         found = [role for place in _above(project) if (role := self.roles.get(place)) is not None]

@@ -79,7 +79,7 @@ class Sessions:
         are looked up for each request."""
         if kind == USER:
             user = self.accounts.find(name)
-            return (user.hash, Identity(user.name, user.roles)) if user is not None else ("", None)
+            return (user.hash, Identity(user.name, user.roles, user=user.name)) if user is not None else ("", None)
         token = next((token for token in self.tokens.known() if token.name == name), None)
         return (token.hash, self.tokens.identity(token)) if token is not None else ("", None)
 

@@ -141,7 +141,7 @@ class Tokens:
             if user is None or user.created > token.created:  # or a new user who has taken the name since
                 return None
             roles = least(roles, user.roles)
-        return Identity(token.name, roles)
+        return Identity(token.name, roles, user=token.user)
 
     def _identify_run(self, text: str) -> Identity | None:
         match = _RUN_TOKEN.match(text)

@@ -74,7 +74,7 @@ class SchedulerThread:
                 self._ended.wait(10 * TROUBLE_S)
 
     def _attend(self, store: Store) -> None:
-        runner = SchedulerRunner(self.home, store)
+        runner = SchedulerRunner(self.home, store, makes_ticks=True)
         sweeper = external_sweeper.ExternalRunSweeper(self.home, store)
         try:
             while not self._ended.is_set():

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, Protocol, TypeVar
 
 from fastapi import APIRouter, Query, Request
 
 from phalanx.errors import CallError
-from phalanx.scheduler.group_report import GroupReport
+from phalanx.home.home import Home
+from phalanx.scheduler.search.group_report import GroupReport
 from phalanx.server.context import Caller, Context, Here
 from phalanx.server.http.bodies import disk_refusal
 from phalanx.server.http.error_statuses import refusals
@@ -30,7 +31,7 @@ from phalanx.server.schemas.groups import (
     TrialPage,
     TrialsChange,
 )
-from phalanx.store import Run
+from phalanx.store import Run, Store
 from phalanx.submission.group_requests import GroupRequests, InvalidRequest, require_group
 
 KEPT_S = 3600.0  # a report only reads what is new
@@ -40,27 +41,35 @@ LOOK_S = 0.02
 router = APIRouter(prefix="/api/v1/groups/{run_id}", tags=["groups"], responses=refusals(409))
 
 
-class SharedReport:
-    """The report of one group, for one request at a time."""
+class UpdatedReport(Protocol):
+    def update(self, store: Store, run: Run, /) -> None: ...
 
-    def __init__(self) -> None:
+
+AnyReport = TypeVar("AnyReport", bound=UpdatedReport)
+
+
+class SharedReport(Generic[AnyReport]):
+    """The report of one group or pipeline, for one request at a time. `make` reads it from the beginning."""
+
+    def __init__(self, make: Callable[[Home, Store, Run], AnyReport]) -> None:
         self.lock = threading.Lock()
-        self.report: GroupReport | None = None
+        self.make = make
+        self.report: AnyReport | None = None
 
     @contextmanager
-    def current(self, here: Context, group: Run) -> Iterator[GroupReport]:
+    def current(self, here: Context, run: Run) -> Iterator[AnyReport]:
         with self.lock:
             if self.report is None:
-                self.report = GroupReport(here.home, here.store, group)
+                self.report = self.make(here.home, here.store, run)
             else:
-                self.report.update(here.store, group)
+                self.report.update(here.store, run)
             yield self.report
 
 
 def _reported(request: Request, here: Context, run_id: str, make: Callable[[GroupReport], Any]) -> bytes:
     group = _group(here, run_id)
-    shared: CachedResponse[SharedReport] = request.app.state.groups
-    with shared.get(group.id, KEPT_S, SharedReport).current(here, group) as report:
+    shared: CachedResponse[SharedReport[GroupReport]] = request.app.state.groups
+    with shared.get(group.id, KEPT_S, lambda: SharedReport(GroupReport)).current(here, group) as report:
         return encoded(make(report))
 
 

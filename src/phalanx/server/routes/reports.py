@@ -3,13 +3,14 @@ pinned in a project."""
 
 from __future__ import annotations
 
-import secrets
-from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
+from phalanx.errors import CallError
+from phalanx.home.shared_documents import MISSING
+from phalanx.reports.records import Report
 from phalanx.server.auth.identities import Identity, Role
 from phalanx.server.context import Caller, Context, Here, require_role
 from phalanx.server.document_versions import changing, tagged, version_of
@@ -22,15 +23,12 @@ from phalanx.server.schemas.reports import (
     Layout,
     LayoutChange,
     NewReport,
-    Report,
     ReportChange,
+    ReportDetails,
     ReportPage,
     ReportRow,
 )
-from phalanx.server.shared_documents import MISSING, SharedDocument
 from phalanx.submission.checks import check_project
-
-MOST_REPORTS = 10_000
 
 Project = Annotated[str, Query(min_length=1, max_length=500)]
 
@@ -46,36 +44,31 @@ def list_reports(
     offset: Offset = 0,
 ) -> JsonResponse:
     """Reports without their text, the last changed first."""
-    found = []
-    for name in here.reports.names():
-        report = here.reports.read(name)
-        if report is not None and _is_shown(report, caller, project):
-            found.append(_row(name, report))
-    found.sort(key=lambda row: (row["updated_at"], row["id"]), reverse=True)
-    return JsonResponse({"count": len(found), "reports": found[offset : offset + limit]})
+    found = [report for report in here.reports.all(project) if caller.has(Role.VIEWER, report.project)]
+    rows = [{name: getattr(report, name) for name in ReportRow.model_fields} for report in found]
+    return JsonResponse({"count": len(found), "reports": rows[offset : offset + limit]})
 
 
-@router.post("/reports", status_code=201, response_model=Report, responses=refusals(409, 507))
+@router.post("/reports", status_code=201, response_model=ReportDetails, responses=refusals(409, 507))
 def create_report(body: Annotated[NewReport, json_body(NewReport)], here: Here, caller: Caller) -> JsonResponse:
     """Create a report in a project."""
     check_project(body.project)
     require_role(caller, body.project, Role.EDITOR)
-    if len(here.reports.names()) >= MOST_REPORTS:
-        raise RequestError(409, f"there are {MOST_REPORTS:,} reports already", "delete some first")
-    name, at = secrets.token_hex(5), _now()
-    made = {"version": 1, "project": body.project, "created_at": at, "created_by": caller.name}
     with changing():
-        report = here.reports.write(name, _changed(made, body, caller, at), MISSING)
-    return _answer(name, report, 201)
+        try:
+            report = here.reports.create(body.project, body.title, body.text, caller.name)
+        except CallError as fault:
+            raise RequestError(409, str(fault)) from None
+    return _answer(report, 201)
 
 
-@router.get("/reports/{report_id}", response_model=Report)
+@router.get("/reports/{report_id}", response_model=ReportDetails)
 def show_report(report_id: str, here: Here, caller: Caller) -> JsonResponse:
-    """A report with its text. The ETag is the version."""
-    return _answer(report_id, _find(here, caller, report_id))
+    """A report with its text. The ETag, also `tag`, is the version."""
+    return _answer(_find(here, caller, report_id))
 
 
-@router.put("/reports/{report_id}", response_model=Report, responses=refusals(412, 428, 507))
+@router.put("/reports/{report_id}", response_model=ReportDetails, responses=refusals(412, 428, 507))
 def change_report(
     report_id: str,
     body: Annotated[ReportChange, json_body(ReportChange)],
@@ -85,19 +78,18 @@ def change_report(
 ) -> JsonResponse:
     """Replace the title and the text. If-Match must be the ETag of the version that was changed."""
     report = _find(here, caller, report_id)
-    require_role(caller, str(report.value["project"]), Role.EDITOR)
-    changed = _changed(report.value, body, caller, _now())
+    require_role(caller, report.project, Role.EDITOR)
     with changing():
-        return _answer(report_id, here.reports.write(report_id, changed, version_of(request)))
+        return _answer(here.reports.change(report, body.title, body.text, caller.name, version_of(request)))
 
 
 @router.delete("/reports/{report_id}", response_model=DeletedReport, responses=refusals(412, 428, 507))
 def delete_report(report_id: str, request: Request, here: Here, caller: Caller) -> JsonResponse:
     """Delete a report. If-Match must be the ETag of its version."""
     report = _find(here, caller, report_id)
-    require_role(caller, str(report.value["project"]), Role.EDITOR)
+    require_role(caller, report.project, Role.EDITOR)
     with changing():
-        here.reports.remove(report_id, version_of(request))
+        here.reports.remove(report, version_of(request))
     return JsonResponse({"deleted": report_id})
 
 
@@ -127,34 +119,16 @@ def change_layout(
     return tagged({"project": project, "charts": charts}, made.tag)
 
 
-def _find(here: Context, caller: Identity, name: str) -> SharedDocument:
+def _find(here: Context, caller: Identity, name: str) -> Report:
     """Raises RequestError, the same for a report that is hidden and for none."""
-    report = here.reports.read(name)
-    if report is None or not _is_shown(report, caller, None):
+    report = here.reports.find(name)
+    if report is None or not caller.has(Role.VIEWER, report.project):
         raise RequestError(404, f"there is no report `{name[:100]}`", "GET /api/v1/reports lists all reports")
     return report
 
 
-def _is_shown(report: SharedDocument, caller: Identity, project: str | None) -> bool:
-    own = str(report.value.get("project"))
-    return project in (None, own) and caller.has(Role.VIEWER, own)
-
-
-def _changed(report: dict[str, Any], body: NewReport | ReportChange, caller: Identity, at: str) -> dict[str, Any]:
-    return {**report, "title": body.title.strip(), "text": body.text, "updated_at": at, "updated_by": caller.name}
-
-
-def _row(name: str, report: SharedDocument) -> dict[str, Any]:
-    fields = ReportRow.model_fields.keys() - {"id"}
-    return {"id": name, **{field: report.value.get(field) for field in sorted(fields)}}
-
-
-def _answer(name: str, report: SharedDocument, status: int = 200) -> JsonResponse:
-    return tagged({**_row(name, report), "text": report.value.get("text", "")}, report.tag, status)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
+def _answer(report: Report, status: int = 200) -> JsonResponse:
+    return tagged(report._asdict(), report.tag, status)
 
 
 def _layout_name(project: str) -> str:

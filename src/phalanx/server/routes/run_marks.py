@@ -19,7 +19,7 @@ from phalanx.server.rows import waiting_row
 from phalanx.server.schemas.run_tables import StarList, TagChange
 from phalanx.server.schemas.runs import ListedRun
 from phalanx.store import Run
-from phalanx.submission.removal import with_trials
+from phalanx.submission.removal import with_parts
 
 router = APIRouter(prefix="/api/v1", tags=["runs"])
 
@@ -37,7 +37,7 @@ def unarchive_run(run_id: str, here: Here) -> JsonResponse:
 
 
 def _archive(here: Context, run: Run, *, archived: bool) -> JsonResponse:
-    runs = with_trials(here.store, [run])
+    runs = with_parts(here.store, [run])
     try:
         if archived:
             require_archivable(runs)

@@ -134,10 +134,11 @@ def show_run(run_id: str, here: Here) -> JsonResponse:
 
 def whole_run(here: Context, run: Run) -> dict[str, Any]:
     store = here.store
-    is_trial = run.group is not None and run.group in store.facts_of([run.group], "search")
+    whole = [] if run.group is None else [run.group]
     return {
         **waiting_row(store, run),
-        "is_trial": is_trial,
+        "is_trial": bool(whole and store.facts_of(whole, "search")),
+        "is_op": bool(whole and store.facts_of(whole, "pipeline")),
         "labels": store.labels(run.id),
         "facts": store.facts(run.id),
         "summaries": summary_rows(store.summaries(run.id)),

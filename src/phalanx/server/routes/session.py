@@ -96,7 +96,7 @@ def _row(here: Context, identity: Identity) -> dict[str, object]:
         "kind": identity.kind,
         "role": role.word if role is not None else None,
         "roles": {project: given.word for project, given in identity.roles.items()},
-        "user": token.user if token is not None else identity.name if identity.kind in ("user", "proxy") else None,
+        "user": identity.user,
         "token": token.name if token is not None else None,
         "expires": None if expires is None else datetime.fromtimestamp(expires, UTC).isoformat(),
     }

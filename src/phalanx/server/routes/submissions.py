@@ -107,9 +107,11 @@ def read_submission(body: NewSubmission, project: str, here: Context, caller: Id
 
 def _check_notify(loaded: Spec, home: Home) -> None:
     """Raises SpecErrors for rules that a file may not bring to a server."""
-    if loaded.notify:
+    ops = loaded.pipeline.ops if loaded.pipeline is not None else ()
+    rules = [*loaded.notify, *(rule for op in ops if op.spec is not None for rule in op.spec.notify)]
+    if rules:
         settings = read_home_settings(home.path)
-        why = [refused for rule in loaded.notify if (refused := refusal(rule, settings)) is not None]
+        why = [refused for rule in rules if (refused := refusal(rule, settings)) is not None]
         if why:
             place = loaded.places.get("notify", loaded.places[""])
             raise SpecErrors([SpecError(place, "notify", text) for text in why])

@@ -6,17 +6,16 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from phalanx.reports.records import LONGEST_TEXT, LONGEST_TITLE
 from phalanx.server.http.request_models import RequestModel, Word, one_line
 from phalanx.server.schemas.base import Page, ResponseModel, Time
 
-LONGEST_TITLE = 200
-LONGEST_REPORT = 200_000
 MOST_CHARTS = 200
 MOST_METRICS = 20
 
 MetricName = Annotated[str, Field(min_length=1, max_length=600)]
 Title = Annotated[str, Field(min_length=1, max_length=LONGEST_TITLE, pattern=r"\S"), AfterValidator(one_line)]
-ReportText = Annotated[str, Field(max_length=LONGEST_REPORT, description="Markdown with blocks of charts and tables")]
+ReportText = Annotated[str, Field(max_length=LONGEST_TEXT, description="Markdown with blocks of charts and tables")]
 
 
 class PinnedChart(RequestModel):
@@ -58,8 +57,9 @@ class ReportRow(ResponseModel):
     updated_by: str
 
 
-class Report(ReportRow):
+class ReportDetails(ReportRow):
     text: ReportText
+    tag: Annotated[str, Field(description="the version, as in the ETag")]
 
 
 class ReportPage(Page):

@@ -10,6 +10,7 @@ from phalanx.server.http.request_models import Entries, RequestModel, Seconds, T
 from phalanx.server.schemas.base import Json, Number, Page, ResponseModel, Time
 from phalanx.server.schemas.base import Seconds as ShownSeconds
 from phalanx.server.schemas.groups import SearchFact
+from phalanx.server.schemas.pipelines import PipelineFact
 from phalanx.store.statuses import Status
 from phalanx.submission.checks import LARGEST_PRIORITY
 
@@ -58,6 +59,7 @@ class RunRow(ResponseModel):
 class ListedRun(RunRow):
     waits_for: Annotated[str | None, Field(description="what it waits for in the queue of its cluster")]
     search: Annotated[SearchFact | None, Field(description="the progress, of a run of kind `group`")] = None
+    pipeline: Annotated[PipelineFact | None, Field(description="the progress, of a run of kind `pipeline`")] = None
 
 
 class RunPage(Page):
@@ -144,6 +146,7 @@ class ArtifactRow(ResponseModel):
 
 class RunDetails(ListedRun):
     is_trial: Annotated[bool, Field(description="whether its `group` is the id of a search")]
+    is_op: Annotated[bool, Field(description="whether its `group` is the id of a pipeline")]
     labels: dict[str, str]
     facts: dict[str, Json]
     summaries: dict[str, SummaryRow]

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from phalanx import atomic_files
-from phalanx.backends.contract import ENDED, RUNNING, Connections, Engine, EngineUnavailable, JobRejected, Observation
+from phalanx.backends.contract import (
+    ENDED,
+    RUNNING,
+    Connections,
+    Engine,
+    EngineUnavailable,
+    JobRejected,
+    Observation,
+    TunnelRequest,
+    TunnelStep,
+)
 from phalanx.backends.kubernetes.cluster.api import JOBS, connect, kind_of
 from phalanx.backends.kubernetes.engine import staged_objects
 from phalanx.backends.kubernetes.engine.controller import NamespaceController, base_of, log_of
+from phalanx.backends.kubernetes.engine.kubectl import kubectl, pod_of
 from phalanx.backends.kubernetes.engine.reconciler import STUCK_S, pods_of
 from phalanx.backends.kubernetes.observe import states
-from phalanx.backends.kubernetes.observe.attempt_objects import ENGINE, AttemptObjects, Object, deleted_at, labels_of
+from phalanx.backends.kubernetes.observe.attempt_objects import (
+    ENGINE,
+    AttemptObjects,
+    Object,
+    container_of,
+    deleted_at,
+    labels_of,
+    meta_of,
+)
+from phalanx.backends.kubernetes.render.pods import START
 from phalanx.backends.kubernetes.target import ClusterTarget
 from phalanx.errors import CallError, SystemFault
 from phalanx.home import attempts
@@ -154,6 +175,22 @@ class KubernetesEngine(Engine):
     def fetch(self, attempt_folder: AttemptFolder, handle: str) -> None:
         """Does nothing: the controller's threads fetch files continuously, so callers do not wait."""
         self.controller.manage(attempt_folder, handle)
+
+    def entry(
+        self, attempt_folder: AttemptFolder, replica: str, argv: Sequence[str], *, is_terminal: bool
+    ) -> list[str]:
+        """A call of kubectl: the cluster checks whether this user may execute commands in its pods."""
+        pod = pod_of(self.target.settings, attempt_folder, replica)
+        terminal = ["--stdin", "--tty"] if is_terminal else ["--stdin"]
+        place = [str(meta_of(pod)["name"]), "--container", container_of(pod), "--"]
+        return [*kubectl(self.target.settings), "exec", *terminal, *place, *START, "enter", replica, *argv]
+
+    def tunnel(self, attempt_folder: AttemptFolder, replica: str, asked: TunnelRequest) -> list[TunnelStep]:
+        """Wherever kubectl and the same credentials are: the cluster passes the connection on."""
+        pod = str(meta_of(pod_of(self.target.settings, attempt_folder, replica))["name"])
+        ports = f"{asked.port}:{asked.address.rpartition(':')[2]}"
+        call = [*kubectl(self.target.settings), "port-forward", f"pod/{pod}", ports]
+        return [TunnelStep("a machine with this kubeconfig", shlex.join(call))]
 
     # ending ------------------------------------------------------------------------------------------------------
 

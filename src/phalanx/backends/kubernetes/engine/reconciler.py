@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from phalanx import atomic_files, run_paths
+from phalanx.agent.interactive.hold import CAUSES, read_hold
 from phalanx.agent.supervisor import ENDS_KEPT
 from phalanx.backends.contract import ENDED, RUNNING, Observation
 from phalanx.backends.kubernetes.cluster.api import Api, ApiFault, ApiUnreachable
@@ -154,7 +155,7 @@ class AttemptReconciler:
         self._keep_positions(now)
         seen = observed(group)
         self.last = seen if seen.state != ENDED else seen._replace(state=RUNNING, why="")
-        if self.ends.is_home:
+        if self.ends.is_home and not _is_held(self):
             self._conclude(seen)
 
     def _is_given_up(self, now: float) -> bool:
@@ -398,6 +399,16 @@ class AttemptReconciler:
             self.positions = kept
             with suppress(OSError):
                 write_positions(self.attempt_folder, kept)
+
+
+def _is_held(of: AttemptReconciler) -> bool:
+    """Whether a pod stays after its replica has failed, so that users can enter it."""
+    failed = {name for name, end in of.ends.all.items() if end.cause in CAUSES}
+    folder = of.attempt_folder
+    if of.is_cancelled or not failed or read_hold(str(folder.run_folder), folder.attempt) is None:
+        return False
+    kept = (pod for pod in of.pods.values() if not failed.isdisjoint(pod.names) and not pod.is_gone)
+    return any(of.outcome(pod) is None for pod in kept)
 
 
 def _explain_stop(of: AttemptReconciler, tracked: TrackedPod, stopped: PodEnd, *, is_stop_requested: bool) -> PodEnd:

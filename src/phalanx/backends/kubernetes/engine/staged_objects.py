@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
+from phalanx.agent.interactive.hold import read_hold
 from phalanx.backends import agent_zip, code_archive
 from phalanx.backends.contract import EngineUnavailable, JobRejected
 from phalanx.backends.kubernetes.cluster.api import CONFIG_MAPS, Api, ApiFault, ApiUnreachable, kind_of
@@ -80,6 +81,9 @@ def load(
             owner["data"][payload.PLACE] = json.dumps(place, indent=1) + "\n"
         else:
             raise JobRejected(_too_large(len(code)))
+    hold_s = read_hold(str(folder), attempt)
+    if hold_s is not None:
+        owner["data"][payload.PLACE] = json.dumps({**place, "hold_s": hold_s}, indent=1) + "\n"
     for one in found:
         if one["kind"] == "Secret":
             _fill(one, read_plan(folder), place, environment)

@@ -1,6 +1,7 @@
 # How every container of a run begins. Nothing of the user's stands in this file. Arguments:
 #   prepare                           an init container: the code in its place, and the steps of the file run
 #   run [COMMAND...]                  the replica
+#   enter REPLICA [COMMAND...]        beside the replica, in its running container: see entry.py of the agent
 #   train-job prepare|run COMMAND...  the container of a TrainJob: `prepare` where needed, then `run`; once in a pod
 # The agent of the run takes over where there is a Python of at least 3.8; otherwise the command itself does.
 #
@@ -39,10 +40,16 @@ for python in "${PHALANX_PYTHON:-}" python3 python /usr/local/bin/python3 /usr/b
     case $mode in
     prepare) exec "$python" -I -S "$root/agent/agent.pyz" --prepare ;;
     train-job) exec "$python" -I -S "$root/agent/agent.pyz" --train-job "$step" ;;
+    enter) exec "$python" -I -S "$root/agent/agent.pyz" --enter "$@" ;;
     *) exec "$python" -I -S "$root/agent/agent.pyz" --pod ;;
     esac
   fi
 done
+
+if [ "$mode" = enter ]; then
+  say "no Python of at least 3.8 in this image: use \`kubectl exec\`"
+  exit 126
+fi
 
 # What place.json says, without anything but a shell to read it: paths of ours, which have no quotes in them.
 working= steps=yes

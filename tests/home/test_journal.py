@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from phalanx.errors import CallError
-from phalanx.home.group_folder import GroupFolder, SearchJournal, trial_id
+from phalanx.home.group_folder import GroupFolder, trial_id
+from phalanx.home.journal import RunJournal
 from phalanx.tracking.external_folder import new_id
 
 
 def written(path: Path, count: int) -> list[int]:
     """A journal; answers where its records end."""
-    journal = SearchJournal(str(path))
+    journal = RunJournal(str(path))
     journal.read()
     ends = []
     for number in range(count):
@@ -23,7 +24,7 @@ def written(path: Path, count: int) -> list[int]:
 
 
 def trials(path: Path) -> list[Any]:
-    return [record["trial"] for record in SearchJournal(str(path)).read()]
+    return [record["trial"] for record in RunJournal(str(path)).read()]
 
 
 def test_a_journal_cut_at_any_byte_is_read_up_to_its_last_whole_record(tmp_path: Path) -> None:
@@ -41,7 +42,7 @@ def test_what_is_appended_after_a_cut_follows_the_last_whole_record(tmp_path: Pa
     data = path.read_bytes()
     for cut in range(*ends):
         path.write_bytes(data[:cut])
-        journal = SearchJournal(str(path))
+        journal = RunJournal(str(path))
         journal.read()
         (record,) = journal.append([{"what": "create", "trial": 7}])
         journal.close()
@@ -56,7 +57,7 @@ def test_damage_before_the_last_record_is_not_skipped(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(bytes(data))
     with pytest.raises(CallError, match="damaged after record 1"):
-        SearchJournal(str(path)).read()
+        RunJournal(str(path)).read()
 
 
 def test_requests_are_taken_in_the_order_in_which_they_were_made(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
-from phalanx.home.group_folder import GroupFolder, Record, SearchJournal
+from phalanx.home.group_folder import GroupFolder
 from phalanx.home.home import Home
+from phalanx.home.journal import Record, RunJournal
 from phalanx.insight.trial_metric import interval_of
 from phalanx.scheduler.group_state import GroupState, Leg, LegKey
 from phalanx.spec.groups import search_settings
@@ -43,7 +44,7 @@ class GroupReport:
         require_group(group)
         self.home, self.group = home, group
         self.search: Mapping[str, Any] = {}
-        self.journal = SearchJournal(GroupFolder(home.run(group.id).path).journal_file)
+        self.journal = RunJournal(GroupFolder(home.run(group.id).path).journal_file)
         self.state = GroupState(None, 1)
         self.starts: dict[int, list[TrialStart]] = {}
         self.stops: dict[int, str] = {}  # why trials were stopped, if not by the search

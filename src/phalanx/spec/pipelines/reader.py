@@ -6,16 +6,28 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from phalanx.spec.dialects import modernise
-from phalanx.spec.model import Operation, Pipeline, Spec, freeze
-from phalanx.spec.schema import OP
+from phalanx.spec.model import Operation, OutputReference, Pipeline, Spec, Variable, freeze
+from phalanx.spec.pipelines.fields import OP, check_texts
+from phalanx.spec.pipelines.schedules import read_time
 from phalanx.spec.shapes import INVALID
 from phalanx.spec.suggestions import did_you_mean
+from phalanx.spec.templates import REFERENCE
 from phalanx.spec.tree import Diagnostics, Node
 
 MAX_NODES = 50_000  # values in all templates of a pipeline, rendered for every op
 SHOWN = 8
 ReadSpec = Callable[[Node, Diagnostics], Spec | None]
 _LAID_OVER = ("environment", "build", "logging")
+_PATHS = ("path", "gcs_path", "s3_path", "azure_path", "uri")
+_FITTING = {  # types of outputs that an input of another type accepts
+    "float": ("int", "metric"),
+    "metric": ("int", "float"),
+    "str": _PATHS,
+    **dict.fromkeys(_PATHS, (*_PATHS, "str")),
+    "metadata": ("dict", "dict_of_dicts"),
+    "dict": ("metadata", "dict_of_dicts"),
+}
+WITHOUT_HUB = ("url", "action", "event")  # templates that only Polyaxon's hub or server has
 
 
 def read_pipeline(root: Node, settings: Any, findings: Diagnostics, read_spec: ReadSpec) -> Pipeline | None:
@@ -29,21 +41,35 @@ def read_pipeline(root: Node, settings: Any, findings: Diagnostics, read_spec: R
         if values["name"] in ops:
             findings.error(node, f"duplicate op name `{values['name']}`")
         ops[values["name"]] = (_operation(values), node)
-    _check_dependencies(ops, findings)
     specs = _fill_in(ops, templates, findings, read_spec)
+    ops = {name: (_with_references(op, specs.get(name)), node) for name, (op, node) in ops.items()}
+    _check_dependencies(ops, findings)
+    _check_outputs(ops, specs, findings)
+    if settings is not INVALID:
+        check_texts(settings, root, findings, {"execute_at": read_time})
     _check_unused({name: node for name, node in templates.items() if name not in _used(ops)}, findings, read_spec)
     if findings.errors or settings is INVALID:
         return None
     return Pipeline(
         # read again: old forms in the sections of the ops were rewritten since
         ops=tuple(
-            _operation(OP.read(node, findings))._replace(spec=specs.get(name)) for name, (_, node) in ops.items()
+            _operation(OP.read(node, findings))._replace(spec=specs.get(name), references=op.references)
+            for name, (op, node) in ops.items()
         ),
         schedule=settings.get("schedule"),
         concurrency=settings.get("concurrency"),
         execute_at=settings.get("execute_at"),
         timeout_s=settings.get("timeout"),
+        reuse=settings.get("reuse", False),
     )
+
+
+def elsewhere(op: Operation) -> str:
+    """Why an op whose template is not in the file cannot run."""
+    key, wanted = next(iter(op.template.items()))
+    if key in WITHOUT_HUB:
+        return f"a template by `{key}` (`{wanted}`) is looked up by Polyaxon's server; write it into `templates`"
+    return f"the file of its template, `{wanted}`, was not read: `phalanx run` reads it beside the pipeline"
 
 
 def _used(ops: Mapping[str, tuple[Operation, Node]]) -> set[str | None]:
@@ -84,16 +110,67 @@ def _templates(root: Node, findings: Diagnostics) -> dict[str, Node]:
     return found
 
 
+def _with_references(op: Operation, spec: Spec | None) -> Operation:
+    """The op with those of its params, or of its template's, that are outputs of other ops."""
+    found = []
+    for name, value in (op.params if spec is None else spec.params).items():
+        match = REFERENCE.match(value) if isinstance(value, str) else None
+        if match is not None and match[1] == "ops":
+            found.append(OutputReference(name, match[2], match[3]))
+    return op._replace(references=tuple(found))
+
+
 def _check_dependencies(ops: Mapping[str, tuple[Operation, Node]], findings: Diagnostics) -> None:
     for op, node in ops.values():
-        for name in op.dependencies:
-            if name not in ops:
-                where = node.get("dependencies") or node
-                findings.error(where, f"op `{op.name}` depends on the unknown op `{name}`", did_you_mean(name, ops))
-    circle = _circle({name: [step for step in op.dependencies if step in ops] for name, (op, _) in ops.items()})
+        about = {"dependencies": op.dependencies, "conditions": [condition["op"] for condition in op.conditions]}
+        for key, names in about.items():
+            verb = "depends on" if key == "dependencies" else "has a condition on"
+            for name in names:
+                if name not in ops:
+                    message = f"op `{op.name}` {verb} the unknown op `{name}`"
+                    findings.error(node.get(key) or node, message, did_you_mean(name, ops))
+    circle = _circle({name: [step for step in op.awaited if step in ops] for name, (op, _) in ops.items()})
     if circle:
         more = " …" if len(circle) > SHOWN else ""
         findings.error(ops[circle[0]][1], f"circular dependency between ops: {', '.join(circle[:SHOWN])}{more}")
+
+
+def _check_outputs(ops: Mapping[str, tuple[Operation, Node]], specs: Mapping[str, Spec], findings: Diagnostics) -> None:
+    """Check that the outputs which ops read are declared, and have the types of the params that they become."""
+    for op, node in ops.values():
+        params, inputs = node.get("params"), _declared(specs.get(op.name), "inputs")
+        for reference in op.references:
+            where = (params.get(reference.param) if params is not None else None) or params or node
+            if reference.op not in ops:
+                message = f"op `{op.name}` reads an output of the unknown op `{reference.op}`"
+                findings.error(where, message, did_you_mean(reference.op, ops))
+                continue
+            output = _output(specs.get(reference.op), reference.op, reference.output, where, findings)
+            wanted = inputs.get(reference.param)
+            if output is not None and wanted is not None and not _fits(output, wanted):
+                findings.error(where, f"`{reference.param}` is {wanted.type}, but the output is {output.type}")
+        for condition in op.conditions if node.get("conditions") is not None else ():
+            for name in condition.get("params", ()) if condition["op"] in ops else ():
+                _output(specs.get(condition["op"]), condition["op"], name, node.get("conditions") or node, findings)
+
+
+def _declared(spec: Spec | None, what: str) -> dict[str, Variable]:
+    return {variable.name: variable for variable in getattr(spec, what)} if spec is not None else {}
+
+
+def _output(spec: Spec | None, op: str, name: str, where: Node, findings: Diagnostics) -> Variable | None:
+    """A declared output. Reports one that is not declared."""
+    outputs = _declared(spec, "outputs")
+    if spec is not None and name not in outputs:
+        hint = did_you_mean(name, outputs) or f"declare it in the template: `outputs: [{{name: {name}}}]`"
+        findings.error(where, f"op `{op}` has no output `{name}`", hint)
+    return outputs.get(name)
+
+
+def _fits(output: Variable, wanted: Variable) -> bool:
+    if output.type is None or wanted.type is None or (wanted.is_list and not output.is_list):
+        return True
+    return output.type == wanted.type or output.type in _FITTING.get(wanted.type, ())
 
 
 def _circle(needs: Mapping[str, list[str]]) -> list[str]:
@@ -129,8 +206,7 @@ def _fill_in(
             findings.error(node, f"the ops of this pipeline expand to more than {MAX_NODES} values")
             break
         if name is None:
-            wanted = next(iter(op.template.values()))
-            findings.note(node, f"the template `{wanted}` is looked up when the pipeline runs")
+            findings.note(node, f"op `{op.name}` cannot run: {elsewhere(op)}")
         elif name not in templates:
             where, hint = node.get("template") or node, did_you_mean(name, templates)
             findings.error(where, f"op `{op.name}` uses the unknown template `{name}`", hint)

@@ -1,0 +1,1 @@
+"""Pipelines: their fields, their ops, and the ticks of their schedules."""
