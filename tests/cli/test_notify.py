@@ -124,12 +124,8 @@ def test_a_server_refuses_what_a_file_may_not_bring(tmp_path: Path) -> None:
 
 def test_ops_of_a_pipeline_bring_no_command_along(tmp_path: Path) -> None:
     template = {"name": "t", "kind": "job", "run": {"cmd": "true"}, "notify": [{"command": ["x"], "trials": True}]}
-    file = {
-        "version": 1,
-        "kind": "pipeline",
-        "templates": [template],
-        "ops": [{"name": "a", "template": {"name": "t"}}],
-    }
+    ops = [{"name": "a", "template": {"name": "t"}}]
+    file = {"version": 1, "kind": "pipeline", "templates": [template], "ops": ops}
     with Site(tmp_path) as site:
         body = {"files": [{"name": "polyaxonfile.yml", "text": json.dumps(file)}]}
         refused = site.ask("POST", "/api/v1/runs/submit", json=body)

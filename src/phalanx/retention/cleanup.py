@@ -26,7 +26,7 @@ from phalanx.home.tracked_events import read_events
 from phalanx.ingest.external_runs import append_event
 from phalanx.ingest.run_changes import place_of
 from phalanx.retention.checkpoints import choose, find_checkpoints, read_keep
-from phalanx.retention.protection import References, protected_paths, protector
+from phalanx.retention.protection import RunReferences, protected_paths, protector
 from phalanx.settings.home_settings import HomeSettings, RetentionPolicy
 from phalanx.spec.model import KeepOptions
 from phalanx.store import DONE, Run, Store
@@ -96,7 +96,7 @@ class Retention:
     def plan(self, project: str | None = None, now: float | None = None) -> CleanupPlan:
         """What the files of runs, and the policies of projects and the home, say to remove. Changes nothing."""
         at = time.time() if now is None else now
-        references = References(self.home, self.store)
+        references = RunReferences(self.home, self.store)
         runs = self.store.runs(sort="created_at", limit=None, project=project)
         cleanups: dict[str, RunCleanup] = {}
         protected: dict[str, str] = {}
@@ -137,7 +137,7 @@ class Retention:
         return None
 
     def _over_size(
-        self, runs: Sequence[Run], planned: Mapping[str, RunCleanup], references: References
+        self, runs: Sequence[Run], planned: Mapping[str, RunCleanup], references: RunReferences
     ) -> Iterable[RunCleanup]:
         """Runs whose outputs go because those of all runs of a policy are too large: the oldest first."""
         groups: dict[str, list[Run]] = {}
@@ -221,7 +221,7 @@ class Retention:
     def apply(self, plan: CleanupPlan, by: str) -> tuple[int, list[str]]:
         """Carry out a plan. Returns the number of bytes that were removed, and what could not be. What has changed
         since it was made stays."""
-        references = References(self.home, self.store)
+        references = RunReferences(self.home, self.store)
         freed, troubles = 0, []
         for one in plan.cleanups:
             try:
@@ -322,7 +322,7 @@ def apply_keep(home: Home, store: Store, run_id: str) -> int:
     retention = Retention(home, store, HomeSettings())
     run = store.find(run_id)
     found = retention.by_keep(run)
-    if found is None or not found.files or References(home, store).protects(run) is not None:
+    if found is None or not found.files or RunReferences(home, store).protects(run) is not None:
         return 0
     return retention.remove(run, found, "its file")
 
@@ -331,7 +331,7 @@ def _span(seconds: float) -> str:
     return f"{seconds / 86_400:.0f} days" if seconds >= 2 * 86_400 else f"{seconds / 3600:.3g} h"
 
 
-def _starred(run: Run, references: References) -> str | None:
+def _starred(run: Run, references: RunReferences) -> str | None:
     return "it is starred" if run.id in references.starred else None
 
 

@@ -24,7 +24,7 @@ _WORD = re.compile(rb"[a-z0-9][a-z0-9-]{3,63}")
 _MARKS = tuple(f"{key}:".encode() for key in _KEYS)
 
 
-class References:
+class RunReferences:
     """Which runs other runs of the home refer to: in `after`, `warm_start`, `environment.outputs`, and as originals."""
 
     def __init__(self, home: Home, store: Store) -> None:
