@@ -25,6 +25,7 @@ from phalanx.server.schemas.submissions import LARGEST_FILE, NewSubmission, Subm
 from phalanx.settings.home_settings import read_home_settings
 from phalanx.spec import Spec
 from phalanx.store.rows import run_row
+from phalanx.submission.builds import pinned
 from phalanx.submission.checks import check_project, check_text
 from phalanx.submission.dependencies import resolve
 from phalanx.submission.model import CodeSource, PreparedRun, Remark, Submission
@@ -83,7 +84,7 @@ def read_submission(body: NewSubmission, project: str, here: Context, caller: Id
     _check_notify(loaded, here.home)
     after = (*loaded.after, *(body.after or ()))
     return Submission(
-        spec=loaded,
+        spec=pinned(loaded, lambda name: here.find_named(name, caller)),
         tree=tree,
         environment=environment_for_runs(),
         code=CodeSource(put=put_code, commit=(git["commit"] or None) if git is not None else None, git=git),

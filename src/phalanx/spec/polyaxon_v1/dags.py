@@ -11,8 +11,8 @@ from phalanx.spec.rewrites import Map
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.tree import Node
 
-_OF_OP = {"trigger": "trigger", "conditions": "conditions", "skipOnUpstreamSkip": "skip_on_upstream_skip"}
-_PLAIN = frozenset(("name", "dagRef", "params", "dependencies", "description", "tags", "events", *_OF_OP))
+_OF_OP = {"trigger": "trigger", "skipOnUpstreamSkip": "skip_on_upstream_skip"}
+_PLAIN = frozenset(("name", "dagRef", "params", "dependencies", "description", "tags", "events", "conditions", *_OF_OP))
 
 
 def pipeline(converter: OperationConverter, given: Mapping[str, object]) -> Node:
@@ -102,6 +102,12 @@ class _DagReader:
         needs = self._needs(node, values.upstream)
         if needs is not None:
             entries["dependencies"] = needs
+        conditions = node.get("conditions")
+        if conditions is not None:
+            message = (
+                "`conditions` is not evaluated: the op always runs; write `conditions: [{kind: outputs, ...}]` in the"
+            )
+            self.findings.note(conditions, f"{message} converted file to compare outputs")
         for key, ours in _OF_OP.items():
             found = node.get(key)
             if found is not None:
@@ -141,7 +147,7 @@ class _DagReader:
         own: Map = {
             part: child
             for part, child in node.entries.items()
-            if part not in (*_OF_OP, "params", "dependencies", "events")
+            if part not in (*_OF_OP, "params", "dependencies", "events", "conditions")
         }
         if shared and ref is not None:
             own = {"dagRef": ref}
