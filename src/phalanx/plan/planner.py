@@ -7,10 +7,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from phalanx.errors import Location, Note, SpecError, SpecErrors
+from phalanx.errors import CallError, Location, Note, SpecError, SpecErrors
 from phalanx.naming import LAUNCHER, SERVING
 from phalanx.placeholders import OwnValues, Value, host, path, port
-from phalanx.plan import frameworks, notebooks, replica_variables, variable_limit
+from phalanx.plan import builders, frameworks, notebooks, replica_variables, variable_limit
 from phalanx.plan.framework_checks import replicas_fault, wired_as
 from phalanx.plan.frameworks import Framework, ProcessGroup, Wiring
 from phalanx.plan.model import Member, Plan, Replica
@@ -19,6 +19,7 @@ from phalanx.spec.model import (
     MOST_REPLICAS,
     RESOURCE_NAMES,
     Amount,
+    Build,
     Kind,
     Replicas,
     ReplicaSettings,
@@ -207,9 +208,21 @@ def _command(spec: Spec) -> tuple[str | None, tuple[Value, ...]]:
         )  # fmt: skip
         return "tensorboard", argv
     command = spec.command
-    if spec.kind is Kind.BUILD and spec.build is not None:
-        command = " && ".join(spec.build.build_steps) or None
+    if spec.kind is Kind.BUILD:
+        return _build_command(spec)
     return command, ("bash", "-c", command) if command else ()
+
+
+def _build_command(spec: Spec) -> tuple[str | None, tuple[Value, ...]]:
+    """Raises SpecErrors."""
+    if spec.environment.python.requirements:
+        message = "a build installs packages by its steps: write `build_steps: [pip install ...]`"
+        where = "environment.python.requirements"
+        raise SpecErrors([SpecError(_place(spec, where), where, message, None)])
+    try:
+        return builders.command_of(spec.build or Build())
+    except CallError as fault:
+        raise SpecErrors([SpecError(_place(spec, "to"), "to", str(fault), None)]) from None
 
 
 class _Kind:

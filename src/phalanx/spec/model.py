@@ -216,7 +216,8 @@ class Build(NamedTuple):
     branch: str | None = None
     nocache: bool = False
     backend: str | None = None
-    environment: Environment | None = None  # of the build itself; no backend uses it yet
+    environment: Environment | None = None  # of the build itself, where one runs before the run
+    to: str | None = None  # of `kind: build`: the image to make; None: a virtual environment
 
 
 class Logging(NamedTuple):

@@ -292,7 +292,13 @@ BUILD_FIELDS: dict[str, Field] = {
     "nocache": Field(Boolean(), "Build without the cache."),
     "backend": Field(TextShape(choices=("native", "kaniko", "other")), "The image builder."),
 }
-_OF_BUILD = Field(environment(Kind.BUILD), "The environment of the build itself. Kept, but not used yet.")
+BUILD_TO = {
+    "to": Field(
+        TextShape(),
+        "What to make: `NAME.sif`, `NAME.tar` or `REGISTRY/NAME:TAG`. Without it, a virtual environment is made.",
+    )
+}
+_OF_BUILD = Field(environment(Kind.BUILD), "Resources and placement of the build, where it runs before the run.")
 BUILD = RecordShape("build", {**BUILD_FIELDS, "environment": _OF_BUILD}, Build, _one_base)
 
 
@@ -413,7 +419,7 @@ def _sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> dict[str, Fi
             **_environment_field(kind, backends), **_BUILD, **_RUN,
         }  # fmt: skip
     if kind is Kind.BUILD:
-        return {**_HEADER, **_VARIABLES, **_environment_field(kind, backends), **BUILD_FIELDS}
+        return {**_HEADER, **_AFTER, **_VARIABLES, **_environment_field(kind, backends), **BUILD_FIELDS, **BUILD_TO}
     if kind is Kind.PIPELINE:
         return {
             **_HEADER,

@@ -22,6 +22,7 @@ from phalanx.server.routes.snapshots import Uploads
 from phalanx.server.run_environment import environment_for_runs
 from phalanx.server.schemas.submissions import LARGEST_FILE, NewSubmission, SubmittedFile, SubmittedRunRow
 from phalanx.store.rows import run_row
+from phalanx.submission.builds import pinned
 from phalanx.submission.checks import check_project, check_text
 from phalanx.submission.dependencies import resolve
 from phalanx.submission.model import CodeSource, PreparedRun, Remark, Submission
@@ -79,7 +80,7 @@ def read_submission(body: NewSubmission, project: str, here: Context, caller: Id
     loaded, tree = load(files, params)
     after = (*loaded.after, *(body.after or ()))
     return Submission(
-        spec=loaded,
+        spec=pinned(loaded, lambda name: here.find_named(name, caller)),
         tree=tree,
         environment=environment_for_runs(),
         code=CodeSource(put=put_code, commit=(git["commit"] or None) if git is not None else None, git=git),
