@@ -21,9 +21,11 @@ from phalanx.spec.model import (
     Amount,
     Build,
     Kind,
+    NotifyEvent,
     Replicas,
     ReplicaSettings,
     Resources,
+    SlurmOptions,
     Spec,
 )
 
@@ -38,6 +40,8 @@ RUN_WIDE = (
     "max_restarts",
 )
 THREADS = "OMP_NUM_THREADS"
+# Slurm tells of the end of a job, however it ended, with END.
+SLURM_MAIL = {NotifyEvent.FAILED: "FAIL", NotifyEvent.SUCCEEDED: "END", NotifyEvent.STOPPED: "END"}
 Variables = Mapping[str, Value]
 
 
@@ -102,7 +106,7 @@ def make(
         max_restarts=spec.environment.settings.max_restarts or 0,
         hold_s=spec.environment.hold_s,
         notebook=notebooks.page_of(spec) if spec.kind is Kind.NOTEBOOK else None,
-        slurm=spec.environment.slurm,
+        slurm=_with_mail(spec),
         kubernetes=spec.environment.kubernetes,
         python=spec.environment.python,
         backend_settings=spec.environment.backends,
@@ -360,6 +364,19 @@ def _place(spec: Spec, path_: str) -> Location:
     while steps and ".".join(steps) not in spec.places:
         steps.pop()
     return spec.places.get(".".join(steps)) or Location(spec.name or "file")
+
+
+def _with_mail(spec: Spec) -> SlurmOptions:
+    """The options of Slurm, with the mail that it sends itself (`by: slurm`)."""
+    slurm = spec.environment.slurm
+    rules = [rule for rule in spec.notify if rule.by == "slurm"]
+    if not rules or {"mail-user", "mail-type"} & dict(slurm.directives).keys():
+        return slurm
+    kinds = dict.fromkeys(kind for event, kind in SLURM_MAIL.items() if any(event in rule.on for rule in rules))
+    users = dict.fromkeys(address for rule in rules for address in rule.target)
+    return slurm._replace(
+        directives=(*slurm.directives, ("mail-type", ",".join(kinds) or "NONE"), ("mail-user", ",".join(users)))
+    )
 
 
 def _note(spec: Spec, path_: str, message: str) -> Note:
