@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from phalanx.cli.options import MAX_READ
 from phalanx.errors import CallError
+
+if TYPE_CHECKING:
+    from phalanx.spec import Spec
 
 _FILES = (".yml", ".yaml", ".json")
 
@@ -52,3 +56,22 @@ def script_text(name: str) -> str | None:
     except (OSError, ValueError):
         return None
     return text if is_batch_script(text) else None
+
+
+def load_other(name: str, params: tuple[str, ...]) -> Spec:
+    """The spec of a file of any format that is read. Raises SpecErrors, CallError."""
+    from phalanx.cli.file_references import load_files
+    from phalanx.cli.options import parse_params, read_files
+    from phalanx.spec.batch_scripts import converted_script
+    from phalanx.spec.yaml_writer import to_yaml
+
+    text = script_text(name)
+    if text is None:
+        return load_files(read_files((name,)), parse_params(params)).spec
+    try:
+        document, notes = converted_script(text, Path(name).stem)
+    except ValueError as fault:
+        raise CallError(f"{name}: {fault}") from None
+    for note in notes:
+        click.echo(f"note: {name}: {note}", err=True)
+    return load_files([(name, to_yaml(document).encode())], parse_params(params)).spec

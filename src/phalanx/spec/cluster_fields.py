@@ -7,6 +7,7 @@ or package can have is an error in the file, and reported as one.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from phalanx.spec import quantities
@@ -30,7 +31,7 @@ _TASKS = "the number of replicas sets it: use `environment.replicas` and `enviro
 _CPUS = "use `environment.resources: {cpu: {requests: 4}}`, or the `resources` of a role"
 _OUTPUT = "logs are kept for each replica"
 _CALL = "it is an option of the call"
-_OURS = {  # options that Phalanx sets itself, and what to use instead
+OURS = {  # options that Phalanx sets itself, and what to use instead
     "array": "a run is one job; use `kind: group` for several runs",
     "chdir": "runs start in the folder where `phalanx run` was called",
     "clusters": "run `phalanx` on a login node of that cluster",
@@ -61,7 +62,7 @@ _OURS = {  # options that Phalanx sets itself, and what to use instead
     "wrap": "use `run: {cmd: ...}`",
 }
 _OF_SIZE = ("nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "tasks-per-node", "cpus-per-task", "cpus-per-gpu")
-_OURS_OF_SCRIPTS = {name: why for name, why in _OURS.items() if name not in (*_OF_SIZE, "signal", "export")}
+_OURS_OF_SCRIPTS = {name: why for name, why in OURS.items() if name not in (*_OF_SIZE, "signal", "export")}
 _ANSWERS = {
     "kill-on-invalid-dep": ("no", "yes"),
     "wait-all-nodes": ("0", "1"),
@@ -169,13 +170,13 @@ SLURM = RecordShape(
             "What starts the ranks of MPI and Horovod over MPI: `srun` with this type (default `pmix`), or `mpirun`.",
         ),
         "directives": Field(
-            SbatchOptions(_OURS),
+            SbatchOptions(OURS),
             "Further options of sbatch: `mail-type: [END, FAIL]`, `exclusive: true`, `requeue: false`.",
         ),
         "batch": Field(
             SbatchOptions(_OURS_OF_SCRIPTS),
-            "The command is a script for sbatch: it runs once, on the first node of a job with exactly these options, and "
-            "starts its own steps. `nodes`, `ntasks` and the like are allowed here. Has no effect elsewhere.",
+            "The command is a script for sbatch: it runs once, on the first node of a job with exactly these options, "
+            "and starts its own steps. `nodes`, `ntasks` and the like are allowed here. Has no effect elsewhere.",
         ),
     },
     _slurm,
