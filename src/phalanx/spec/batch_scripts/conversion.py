@@ -166,6 +166,9 @@ class _ScriptConverter:
         if self.variables:
             environment["env_vars"] = dict(self.variables)
         slurm: dict[str, Any] = {key: self.given[key] for key in _OPTIONS if key in self.given}
+        kind = self._gpu_type()
+        if kind:
+            slurm["gpu_type"] = kind
         rest = {key: value or True for key, value in self.given.items() if key not in (*_SIZES, *_OPTIONS)}
         for key in [key for key in rest if key in OURS or key in LEFT_OUT]:
             self.notes.append(f"`--{key}` is left out: {OURS.get(key) or LEFT_OUT[key]}")
@@ -196,6 +199,12 @@ class _ScriptConverter:
         if gpus:
             found["gpu"] = {"limits": max(1, gpus // share)}
         return found
+
+    def _gpu_type(self) -> str:
+        """`a100` of `gpu:a100:4`, or of `a100:4`."""
+        named = [self.given.get(key, "") for key in ("gpus-per-node", "gpus-per-task", "gpus")]
+        gres = next((part.partition(":")[2] for part in self.given.get("gres", "").split(",") if "gpu:" in part), "")
+        return next((text.partition(":")[0] for text in (gres, *named) if ":" in text), "")
 
     def _gpus_of_node(self) -> int:
         gres = next((part for part in self.given.get("gres", "").split(",") if part.startswith("gpu")), "")
