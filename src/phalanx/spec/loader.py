@@ -135,6 +135,7 @@ def _later_format(
 _SIGNS = frozenset(
     (
         *("component", "pathRef", "urlRef", "hubRef", "dagRef", "runPatch", "isPreset", "patchStrategy", "container"),
+        "apiVersion",
         *("patch_strategy", "is_preset", "run_patch"),
     )
 )
