@@ -20,10 +20,13 @@ from phalanx.spec.model import (
     RESOURCE_NAMES,
     Amount,
     Build,
+    CollectOptions,
     Kind,
+    NotifyEvent,
     Replicas,
     ReplicaSettings,
     Resources,
+    SlurmOptions,
     Spec,
 )
 
@@ -38,6 +41,8 @@ RUN_WIDE = (
     "max_restarts",
 )
 THREADS = "OMP_NUM_THREADS"
+# Slurm tells of the end of a job, however it ended, with END.
+SLURM_MAIL = {NotifyEvent.FAILED: "FAIL", NotifyEvent.SUCCEEDED: "END", NotifyEvent.STOPPED: "END"}
 Variables = Mapping[str, Value]
 
 
@@ -102,17 +107,21 @@ def make(
         max_restarts=spec.environment.settings.max_restarts or 0,
         hold_s=spec.environment.hold_s,
         notebook=notebooks.page_of(spec) if spec.kind is Kind.NOTEBOOK else None,
-        slurm=spec.environment.slurm,
+        slurm=_with_mail(spec),
         kubernetes=spec.environment.kubernetes,
         python=spec.environment.python,
         backend_settings=spec.environment.backends,
         build=spec.build,
-        collect=spec.collect if spec.kind in (Kind.EXPERIMENT, Kind.JOB) else None,
+        collect=notebooks.CHANGES if spec.kind is Kind.NOTEBOOK else _collect(spec),
         models=spec.models,
     )
     if (unable := variable_limit.note(made)) is not None:
         notes.append(_note(spec, "environment.replicas", unable))
     return replace(made, notes=tuple(notes))
+
+
+def _collect(spec: Spec) -> CollectOptions | None:
+    return spec.collect if spec.kind in (Kind.EXPERIMENT, Kind.JOB) else None
 
 
 def total(resources: Iterable[Resources]) -> Resources:
@@ -360,6 +369,19 @@ def _place(spec: Spec, path_: str) -> Location:
     while steps and ".".join(steps) not in spec.places:
         steps.pop()
     return spec.places.get(".".join(steps)) or Location(spec.name or "file")
+
+
+def _with_mail(spec: Spec) -> SlurmOptions:
+    """The options of Slurm, with the mail that it sends itself (`by: slurm`)."""
+    slurm = spec.environment.slurm
+    rules = [rule for rule in spec.notify if rule.by == "slurm"]
+    if not rules or {"mail-user", "mail-type"} & dict(slurm.directives).keys():
+        return slurm
+    kinds = dict.fromkeys(kind for event, kind in SLURM_MAIL.items() if any(event in rule.on for rule in rules))
+    users = dict.fromkeys(address for rule in rules for address in rule.target)
+    return slurm._replace(
+        directives=(*slurm.directives, ("mail-type", ",".join(kinds) or "NONE"), ("mail-user", ",".join(users)))
+    )
 
 
 def _note(spec: Spec, path_: str, message: str) -> Note:

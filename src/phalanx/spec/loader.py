@@ -134,6 +134,7 @@ def _later_format(
 _SIGNS = frozenset(
     (
         *("component", "pathRef", "urlRef", "hubRef", "dagRef", "runPatch", "isPreset", "patchStrategy", "container"),
+        "apiVersion",
         *("patch_strategy", "is_preset", "run_patch"),
     )
 )
@@ -221,7 +222,10 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
     )
 
 
-_COPIED = ("name", "description", "tags", "after", "logging", "framework", "backend", "models", "environment", "build")
+_COPIED = (
+    *("name", "description", "tags", "after", "logging", "framework", "backend"),
+    *("models", "notify", "environment", "build"),
+)
 
 
 def _kind(root: Node, findings: Diagnostics) -> Kind:
@@ -422,7 +426,7 @@ def _matrix_names(root: Node) -> set[str]:
 
 
 _PLACED = (
-    ("framework",), ("backend",), ("environment",), ("environment", "replicas"),
+    ("notify",), ("framework",), ("backend",), ("environment",), ("environment", "replicas"),
     ("environment", "replicas", "n_ps"), ("environment", "replicas", "n_workers"),
     ("environment", "replicas", "launcher"), ("environment", "replicas", "master_task"),
     ("environment", "replicas", "processes"), ("environment", "env_vars"),

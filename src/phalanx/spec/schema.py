@@ -27,7 +27,7 @@ from phalanx.spec.model import (
     thaw,
 )
 from phalanx.spec.pipelines.fields import OP, SCHEDULE
-from phalanx.spec.section_fields import ANY_VALUE, COLLECT, HPTUNING, MODEL, NAME
+from phalanx.spec.section_fields import ANY_VALUE, COLLECT, HPTUNING, MODEL, NAME, NOTIFY
 from phalanx.spec.shapes import (
     INVALID,
     Boolean,
@@ -392,6 +392,7 @@ _AFTER = {
         "Runs to wait for: `RUN`, or `RUN:failed`, `RUN:done` for another end than success.",
     )
 }
+_NOTIFY = {"notify": Field(NOTIFY, "Who is told of the end of the run: by mail, a webhook or a command.")}
 _PARAMS = {"params": Field(MapOf(), "Values for templates and for POLYAXON_PARAMS.")}
 _RUN_BACKEND = {"backend": Field(TextShape(), f"Where to run: {', '.join(RUN_BACKENDS)}. `native`: as configured.")}
 _FRAMEWORK = {"framework": Field(TextShape(), "The training framework. It decides how replicas find each other.")}
@@ -409,13 +410,13 @@ def _sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> dict[str, Fi
     if kind in DISTRIBUTED_KINDS:
         tuning = {"hptuning": Field(HPTUNING, "the matrix and the search algorithm", required=True)}
         return {
-            **_HEADER, **_AFTER, **_FRAMEWORK, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
+            **_HEADER, **_AFTER, **_NOTIFY, **_FRAMEWORK, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
             **(tuning if kind is Kind.GROUP else {}),
             **_environment_field(kind, backends), **_BUILD, **_RUN,
         }  # fmt: skip
     if kind is Kind.JOB:
         return {
-            **_HEADER, **_AFTER, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
+            **_HEADER, **_AFTER, **_NOTIFY, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
             **_environment_field(kind, backends), **_BUILD, **_RUN,
         }  # fmt: skip
     if kind is Kind.BUILD:
@@ -423,6 +424,7 @@ def _sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> dict[str, Fi
     if kind is Kind.PIPELINE:
         return {
             **_HEADER,
+            **_NOTIFY,
             **_RUN_BACKEND,
             "concurrency": Field(Number(low=1, whole=True), "Number of concurrent ops."),
             "schedule": Field(SCHEDULE, "The schedule."),

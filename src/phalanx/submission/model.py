@@ -115,6 +115,7 @@ class Submission:
     origin: Origin | None = None
     trial: TrialPlace | None = None
     op: OpPlace | None = None
+    is_remote: bool = False  # it came over a server: its `notify` may do less
 
     @property
     def place(self) -> TrialPlace | OpPlace | None:

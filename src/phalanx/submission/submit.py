@@ -25,6 +25,7 @@ from phalanx.errors import CallError, SpecErrors
 from phalanx.home.dependencies import encode
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import add_to_store
+from phalanx.notifications.run_rules import FileRules, encode_rules
 from phalanx.placeholders import is_safe
 from phalanx.plan import Plan
 from phalanx.plan.document import document, document_text
@@ -178,6 +179,8 @@ def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None
     }
     if code.folder is None:
         source["git"] = code.git
+    if submission.is_remote:
+        source["remote"] = True
     files = {run_paths.SUBMITTED: json.dumps(source).encode(), **files_of(prepared)}
     folder = home.add(run, files, prepared.environment.variables, fill)
     add_to_store(store, folder, run)
@@ -191,6 +194,9 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
     files = {run_paths.SPEC: to_yaml(modern_document(submission.spec)).encode()}
     if submission.waits_for:
         files[run_paths.AFTER] = encode(submission.waits_for)
+    files |= _notify(submission)
+    if submission.spec.collect.keep is not None and submission.spec.kind not in (Kind.GROUP, Kind.PIPELINE):
+        files[run_paths.KEEP] = json.dumps(submission.spec.collect.keep._asdict()).encode()
     settings: dict[str, Any] = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
     if submission.spec.kind is Kind.GROUP:
         if prepared.trial_jobs is not None:
@@ -209,6 +215,15 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
     job = {name: text.encode() for name, text in prepared.job.files.items()} if prepared.job is not None else {}
     made = job.pop(run_paths.PLAN, None) or document_text(document(prepared.plan)).encode()
     return {**files, **job, run_paths.PLAN: made}
+
+
+def _notify(submission: Submission) -> dict[str, bytes]:
+    """The rules of the file. Those of a group or pipeline are for the whole; its runs have only those for trials."""
+    is_whole = submission.place is None or submission.spec.kind is Kind.PIPELINE  # also of a schedule's tick
+    rules = [rule for rule in submission.spec.notify if is_whole or rule.trials]
+    if not rules:
+        return {}
+    return {run_paths.NOTIFY: encode_rules(FileRules(tuple(rules), submission.is_remote))}
 
 
 def _code(submission: Submission) -> CodeSource:

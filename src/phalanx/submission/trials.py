@@ -86,6 +86,7 @@ class TrialFactory:
             is_unchecked=True,
             prepared=self.environment,
             trial=trial,
+            is_remote=self.home.run(group.id).is_remote,
         )
         submission = with_earlier_build(self.home, submission)
         made = make_plan(submission, trial_id(group.id, trial.number, trial.seed or 0))
