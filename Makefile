@@ -85,10 +85,11 @@ test-api: setup ## fuzz the REST API (schemathesis)
 		$(PYTEST) tests/api
 
 test-corpus: CORPUS ?= ../shared/corpus
-test-corpus: setup ## compare how real polyaxonfiles are read with what Polyaxon computed; CORPUS=folder, default ../shared/corpus
+test-corpus: CORPUS2 ?= $(wildcard ../shared/corpus-v2)
+test-corpus: setup ## compare how real polyaxonfiles are read with what Polyaxon computed; CORPUS=folder (0.x), CORPUS2=folder (1.x and 2.x), default ../shared/corpus and corpus-v2
 	@[ -f "$(CORPUS)/expected.json" ] || { \
 		echo "No corpus in $(CORPUS): set CORPUS=folder to one with expected.json, files/ and cases/." >&2; exit 2; }
-	PHALANX_TEST_CORPUS="$(CORPUS)" $(PYTEST) tests/corpus
+	PHALANX_TEST_CORPUS="$(CORPUS)" PHALANX_TEST_CORPUS2="$(CORPUS2)" $(PYTEST) tests/corpus
 
 fuzz: SECONDS ?= 60
 fuzz: setup ## put mutated polyaxonfiles through check, convert and plan; SECONDS=n, SEED=n repeats a run, CORPUS="folders" adds seed files

@@ -2,6 +2,7 @@
 
 reading   200 clients read lists, charts and logs while 64 ranks log: at twice the rate of a live page, and as fast as
           they can
+kinds     CPU milliseconds of the server for one request of each kind, while 64 ranks log
 streams   1,000 live streams: until all are open, and from a change to the last one's event
 idle      memory of a server that does nothing, with 100,000 runs
 
@@ -28,10 +29,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import httpx
 import uvloop
 
 from phalanx.home.home import Home
-from phalanx.store import StatusChange, Store
+from phalanx.store import DONE, StatusChange, Store
 from phalanx.store.series.run_series import RunSeries
 from ps_cost import add
 from table import Beside, Of, Row, at_least, at_most
@@ -45,6 +47,9 @@ RUSH_S = 8.0
 READING_ROUNDS = 1
 RUSHING = 32  # clients that do not pause
 KNOWN_RUNS = 5_000
+KIND_S = 4.0
+KIND_CLIENTS = 16
+KIND_PAUSE_S = 0.04
 STREAMS = 1_000
 IDLE_RUNS = 100_000
 MOST_P99_S = 0.25
@@ -238,7 +243,7 @@ run:
 
 
 @contextmanager
-def ranks(home: Path, source: Path, folder: Path) -> Iterator[str]:
+def ranks(server: Serving, home: Path, source: Path, folder: Path) -> Iterator[str]:
     """A run of many ranks that log ten times a second."""
     folder.mkdir()
     stop = folder / "stop"
@@ -255,12 +260,7 @@ def ranks(home: Path, source: Path, folder: Path) -> Iterator[str]:
         yield run_id
     finally:
         stop.touch()
-
-        def is_done() -> bool:
-            with Store.open(home) as store:
-                return store.find(run_id).is_done
-
-        wait_for(is_done, "the run did not end")
+        wait_for(lambda: fetched(server, f"/api/v1/runs/{run_id}").json()["status"] in DONE, "the run did not end")
 
 
 def wait_for(condition: Any, fault: str, longest_s: float = 180.0) -> None:
@@ -268,6 +268,13 @@ def wait_for(condition: Any, fault: str, longest_s: float = 180.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, fault
         time.sleep(0.25)
+
+
+def fill_with(source: Path, home: Path, count: int) -> None:
+    """As `fill`, by another version: a home keeps the tables of the version that made it."""
+    program = f"from pathlib import Path; from server_load import fill; fill(Path({str(home)!r}), {count})"
+    paths = os.pathsep.join([str(source), str(Path(__file__).parent)])
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": paths}, check=True)
 
 
 def fill(home: Path, count: int) -> None:
@@ -285,8 +292,8 @@ def read_under_load(source: Path) -> tuple[dict[str, float], dict[str, str]]:
     """The figures of one version; and what it answered, for the floor."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         home = Path(name) / "home"
-        fill(home, KNOWN_RUNS)
-        with serving(home, source, "--rate", "0") as server, ranks(home, source, Path(name) / "code") as run:
+        fill_with(source, home, KNOWN_RUNS)
+        with serving(home, source, "--rate", "0") as server, ranks(server, home, source, Path(name) / "code") as run:
             asked = questions(run)
             before = cpu_s(server.pid)
             time.sleep(4)
@@ -331,12 +338,14 @@ def run_loop(work: Any) -> Any:
         return runner.run(work)
 
 
-def bodies(server: Serving, asked: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    import httpx
+def bodies(server: Serving, questions: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    for _, path in questions:
+        yield path, fetched(server, path).text
 
+
+def fetched(server: Serving, path: str) -> httpx.Response:
     headers = {"Authorization": f"Bearer {server.token}"}
-    for _, path in asked:
-        yield path, httpx.get(server.url + path, headers=headers, trust_env=False, timeout=60).text
+    return httpx.get(server.url + path, headers=headers, trust_env=False, timeout=60)
 
 
 def points_lost(run_folder: Path) -> int:
@@ -346,9 +355,13 @@ def points_lost(run_folder: Path) -> int:
     return logged - sum(len(set(line.steps)) for line in RunSeries(run_folder).series("loss"))
 
 
-def reading() -> Iterator[Row]:
+def measured_versions() -> dict[str, Path]:
     before = os.environ.get("BEFORE")
-    versions = {**({"before": Path(before).absolute()} if before else {}), "now": OURS}
+    return {**({"before": Path(before).absolute()} if before else {}), "now": OURS}
+
+
+def reading() -> Iterator[Row]:
+    versions = measured_versions()
     seen: dict[str, list[dict[str, float]]] = {name: [] for name in (*versions, "floor")}
     for _ in range(READING_ROUNDS):
         answers: dict[str, str] = {}
@@ -394,6 +407,44 @@ def reading() -> Iterator[Row]:
     else:
         yield Row("most requests", rate, "/s", most)
     yield Row("points lost", now["points_lost"], "", aim=at_most(0))
+
+
+# kinds --------------------------------------------------------------------------------------------------------------
+
+
+def more_questions(run: str) -> list[tuple[str, str]]:
+    """Besides those of `questions`."""
+    several = [f"r{number:09d}" for number in range(8)]
+    return [
+        ("compare", "/api/v1/compare?" + "&".join(f"run={one}" for one in [run, *several])),
+        ("charts of 9 runs", "/api/v1/charts?name=loss&" + "&".join(f"run={one}" for one in [run, *several])),
+        ("replicas", f"/api/v1/runs/{run}/topology"),
+    ]
+
+
+def cost_of_kinds(source: Path) -> dict[str, float]:
+    """CPU milliseconds of the server for one request of each kind; and what the ranks cost it in a second."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        home = Path(name) / "home"
+        fill_with(source, home, KNOWN_RUNS)
+        with serving(home, source, "--rate", "0") as server, ranks(server, home, source, Path(name) / "code") as run:
+            before = cpu_s(server.pid)
+            time.sleep(KIND_S)
+            background = (cpu_s(server.pid) - before) / KIND_S
+            found = {f"{RANKS} ranks log: CPU in a second": background * 1e3}
+            for kind, path in [*questions(run), *more_questions(run)]:
+                answers, cpu = measured(server, [(kind, path)], KIND_CLIENTS, KIND_S, KIND_PAUSE_S)
+                found[f"CPU of a request: {path.replace(run, 'RUN')[7:50]}"] = (
+                    (cpu - background * KIND_S) / len(answers) * 1e3
+                )
+    return found
+
+
+def kinds() -> Iterator[Row]:
+    found = {name: cost_of_kinds(source) for name, source in measured_versions().items()}
+    for kind, cpu_ms in found["now"].items():
+        peer = Beside("before", found["before"][kind] / 1e3) if "before" in found else None
+        yield Row(kind, cpu_ms / 1e3, "s", peer=peer)
 
 
 # streams ------------------------------------------------------------------------------------------------------------
@@ -464,4 +515,4 @@ def idle() -> Iterator[Row]:
     yield Row(f"idle server with {IDLE_RUNS:,} runs: CPU", 100 * used, "%")
 
 
-PARTS = {"reading": reading, "streams": streams, "idle": idle}
+PARTS = {"reading": reading, "kinds": kinds, "streams": streams, "idle": idle}

@@ -1,6 +1,6 @@
 """The server answers every request as its OpenAPI document says: thousands of cases that schemathesis makes from it.
 
-PHALANX_EXAMPLES=10 tries about ten times as many.
+PHALANX_EXAMPLES=10 tries about ten times as many; PHALANX_SEED=n tries others.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tests.cli.running import COMMAND
 SCHEMATHESIS = os.environ.get("PHALANX_TEST_API", "")
 LEAST_CASES = 2_000
 EXAMPLES = round(10 * float(os.environ.get("PHALANX_EXAMPLES") or 1))  # per operation, besides those of its schema
+SEED = os.environ.get("PHALANX_SEED") or "7"
 FILE = """
 version: 1
 kind: experiment
@@ -94,7 +95,7 @@ def fuzz(served: Served, folder: Path, config: str, *more: str) -> tuple[int, st
         *("--config-file", str(folder / "schemathesis.toml"), "--no-color", "run"),
         f"{served.url}/api/v1/openapi.json",
         *("-H", f"Authorization: Bearer {served.token}", "--checks", ",".join(CHECKS)),
-        *("--phases", "examples,coverage,fuzzing", "--seed", "7", "--exclude-path-regex", NOT_ASKED),
+        *("--phases", "examples,coverage,fuzzing", "--seed", SEED, "--exclude-path-regex", NOT_ASKED),
         *("--request-timeout", "30", "--no-shrink", "--warnings", "off", "--generation-database", "none"),
         *("--max-examples", str(EXAMPLES)),
         *more,
@@ -104,6 +105,7 @@ def fuzz(served: Served, folder: Path, config: str, *more: str) -> tuple[int, st
     assert done.returncode == 0, output[-6000:] + served.log.read_text()[-3000:]
     found = re.search(r"([\d,]+) generated", output)
     assert found is not None, output[-3000:]
+    print(f"seed {SEED}: {found[1]} cases")
     return int(found[1].replace(",", "")), output
 
 

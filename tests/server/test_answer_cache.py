@@ -10,9 +10,9 @@ import pytest
 
 from phalanx.errors import StoreError
 from phalanx.server.http import answer_cache
-from phalanx.server.http.answer_cache import Answer, AnswerCache
+from phalanx.server.http.answer_cache import Answer, AnswerCache, Asked
 from phalanx.server.http.file_responses import is_known
-from phalanx.server.http.response_cache import CHEAP_S, ResponseCache
+from phalanx.server.http.response_cache import CHEAP_S, CachedContent, ResponseCache
 from phalanx.server.processes.shared_state import SharedContent, SharedContents, SharedState
 from phalanx.store import Store
 from tests.server.site import Site
@@ -127,48 +127,86 @@ def test_reused_answers_are_counted_like_others(own_site: Site) -> None:
 # the cache itself -----------------------------------------------------------------------------------------------------
 
 
-def answer_of(version: str | None, until: float = 0.0, changes: float = 0.0, size: int = 1) -> Answer:
-    return Answer([], b"x" * size, b'"t"', None, {}, changes, version, time.monotonic(), until)
+def asked_of(url: str = "a", client: str = "me", who: str = "ana", roles: str = "all", **more: Any) -> Asked:
+    known = {"at": time.monotonic(), "changes": 0.0, "version": "1", **more}
+    return Asked(url, who, roles, client, **known)
 
 
-def test_an_answer_is_current_while_its_version_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    now: dict[str, Any] = {"version": "1", "changes": 0.0}
+def answer_to(asked: Asked, body: bytes = b"x", *, is_stored: bool = True) -> Answer:
+    return Answer([], body, b'"t"', None, {}, asked, time.monotonic(), is_stored)
 
-    async def version() -> str:
-        if now["version"] is None:
-            raise StoreError("gone")
-        return str(now["version"])
 
-    async def play() -> list[bool]:
-        seen = []
-        for change in ({}, {"version": "2"}, {"changes": 1.0}, {"version": None}):
-            cache = AnswerCache(version, lambda: float(now["changes"]))
-            now.update({"version": "1", "changes": 0.0})
-            cache.put("a", answer_of("1"))
-            now.update(change)
-            seen.append(await cache.get("a") is not None)
-        now.update({"version": "1", "changes": 0.0})
-        cache.put("a", answer_of("1"))
-        monkeypatch.setattr(answer_cache, "LONGEST_S", 0.0)
-        seen.append(await cache.get("a") is not None)
-        cache.put("a", answer_of(None, time.monotonic() + 60))
-        seen.append(await cache.get("a") is not None)
-        cache.put("a", answer_of(None, time.monotonic()))
-        seen.append(await cache.get("a") is not None)
-        return seen
+def content(until: float = 60.0, begun: float = 0.0, *, is_personal: bool = False) -> CachedContent:
+    """Times are from now on."""
+    found, now = CachedContent(b"x"), time.monotonic()
+    found.until, found.begun_at, found.is_personal = now + until, now + begun, is_personal
+    return found
 
-    assert asyncio.run(play()) == [True, False, False, False, False, True, False]
+
+async def no_version() -> str:
+    raise StoreError("gone")
+
+
+def cache_with(answer: Answer, event_at: float = float("-inf"), **more: Any) -> AnswerCache:
+    cache = AnswerCache(no_version, lambda: 0.0, event_at=lambda _: event_at, **more)
+    cache.put(answer)
+    return cache
+
+
+def test_an_answer_from_the_database_is_current_while_its_version_is() -> None:
+    cache = cache_with(answer_to(asked_of()))
+    assert cache.get(asked_of()) is not None
+    assert cache.get(asked_of(version="2")) is None
+    assert cache.get(asked_of(version=None)) is None
+    assert cache.get(asked_of(at=time.monotonic() + answer_cache.LONGEST_S)) is None
+    assert cache.get(asked_of(changes=1.0)) is None
+    assert len(cache) == 0
+    assert cache_with(answer_to(asked_of(version=None))).get(asked_of(version=None)) is None
+    assert asyncio.run(cache.version_now()) is None
+
+
+def test_an_answer_from_the_response_cache_is_current_until_its_time() -> None:
+    assert cache_with(answer_to(asked_of(), content())).get(asked_of(version="2")) is not None
+    assert cache_with(answer_to(asked_of(), content(-0.1))).get(asked_of(version="2")) is None
+    assert cache_with(answer_to(asked_of(), content()), event_at=time.monotonic() + 1).get(asked_of()) is None
+
+
+def test_other_clients_get_what_was_made_a_moment_ago() -> None:
+    slow = asked_of(at=time.monotonic() - 1)
+    cache = cache_with(answer_to(slow, is_stored=False))
+    assert cache.get(asked_of(client="me")) is None
+    assert cache.get(asked_of(client="other")) is not None
+    assert cache.get(asked_of(client="other", who="bob")) is None
+    assert cache.get(asked_of(client="other", at=time.monotonic() + answer_cache.OTHERS_S)) is None
+    assert cache_with(answer_to(asked_of(at=time.monotonic() + 1), is_stored=False)).get(asked_of(client="x")) is None
+
+
+def test_the_previous_answer_is_sent_while_a_new_one_is_made() -> None:
+    cache = cache_with(answer_to(asked_of(), content(-0.1)))
+    with cache.making(asked_of()), cache.making(asked_of(client="third")):
+        assert cache.get(asked_of()) is not None
+        assert cache.get(asked_of(changes=1.0)) is None
+    assert cache.being_made == {}
+    cache = cache_with(answer_to(asked_of(), content(-answer_cache.STALE_S - 0.1)))
+    with cache.making(asked_of()):
+        assert cache.get(asked_of(version="2")) is None
+
+
+def test_only_callers_with_the_same_permissions_share_an_answer() -> None:
+    cache = cache_with(answer_to(asked_of(), content()))
+    assert cache.get(asked_of(who="bob")) is not None
+    assert cache.get(asked_of(who="bob", roles="some")) is None
+    cache = cache_with(answer_to(asked_of(), content(is_personal=True)))
+    assert cache.get(asked_of(who="bob")) is None
+    assert cache.get(asked_of(who="ana")) is not None
 
 
 def test_the_memory_of_answers_is_bounded() -> None:
-    async def version() -> str:
-        return "1"
-
-    cache = AnswerCache(version, lambda: 0.0, most_bytes=1000)
+    cache = cache_with(answer_to(asked_of(), b"x"), most_bytes=1000)
     for number in range(100):
-        cache.put(number, answer_of("1", size=90))
+        cache.put(answer_to(asked_of(str(number)), b"x" * 90))
     assert len(cache) == 11
-    cache.put("large", answer_of("1", size=answer_cache.LARGEST + 1))
+    cache.put(answer_to(asked_of("large"), b"x" * (answer_cache.LARGEST + 1)))
     assert len(cache) == 11
 
 
@@ -193,9 +231,20 @@ def test_what_one_process_made_is_not_made_by_another() -> None:
     assert {cache.get("a", make) for cache in caches for _ in range(3)} == {b"2"}
 
 
+def test_what_was_made_before_a_live_event_is_made_again_by_all() -> None:
+    shared, made = SharedState(2), list[int]()
+    caches = [ResponseCache(changes=shared.changes, shared=shared.contents, event_at=shared.event_at) for _ in range(2)]
+    make = counted(made, 4 * CHEAP_S)
+    assert {cache.get("a", make, run_id="r1") for cache in caches} == {b"1"}
+    shared.note_event("r2")
+    assert {cache.get("a", make, run_id="r1") for cache in caches} == {b"1"}
+    shared.note_event("r1")
+    assert {cache.get("a", make, run_id="r1") for cache in caches} == {b"2"}
+
+
 def test_damaged_contents_count_as_absent() -> None:
     contents = SharedContents(places=1, largest=100)
-    made = SharedContent(b"x" * 50, 1.0, 2.0, 3.0)
+    made = SharedContent(b"x" * 50, 1.0, 2.0, 3.0, 4.0)
     contents.put("a", made)
     assert contents.get("a") == made
     assert contents.get("b") is None

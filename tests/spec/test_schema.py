@@ -317,25 +317,6 @@ def test_an_unknown_kind_is_reported_with_what_was_meant(kind: str, suggestion: 
     assert where(error) == (2, 7)
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "shown"),
-    [
-        ("version: 1.1\nkind: component\nrun: {kind: job, container: {image: a}}\n", (1, 1), "version: 1.1"),
-        ("version: 1.05\nkind: experiment\n", (1, 1), "version: 1.05"),
-        ("version: 1\nkind: operation\nhubRef: a\n", (2, 1), "kind: operation"),
-        ("kind: component\ninputs: [{name: a, isOptional: true}]\n", (1, 1), "kind: component"),
-        ("version: 1\nrun:\n  kind: job\n  container: {image: a}\n", (4, 3), "container"),
-        ("version: 1\nhubRef: tuner\n", (2, 1), "hubRef: tuner"),
-    ],
-)
-def test_a_file_of_a_later_format_is_one_error_that_says_so(text: str, place: tuple[int, int], shown: str) -> None:
-    error = error_of(text)
-    assert error.message == f"`{shown}` is the format of Polyaxon 1.x and 2.x; Phalanx reads that of 0.x"
-    assert error.suggestion is not None
-    assert error.suggestion.startswith("write `version: 1`, `kind: experiment`, ")
-    assert where(error) == place
-
-
 @pytest.mark.parametrize("version", ["2", "1.2", "0.9", "true", "[1]", "{a: 1}", "one", ".nan", "'2'"])
 def test_another_version_is_a_fault(version: str) -> None:
     error = error_of(f"version: {version}\nkind: experiment\n")

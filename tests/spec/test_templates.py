@@ -31,7 +31,9 @@ CONTEXT: dict[str, Any] = {
 FILTER_HINT = (
     "use one of abs, capitalize, count, d, default, first, float, int, items, join, last, length, list, lower, max, "
 )
-FILTER_HINT += "min, reject, replace, reverse, round, select, sort, string, sum, title, tojson, trim, unique, upper"
+FILTER_HINT += (
+    "min, quote, reject, replace, reverse, round, select, sort, string, sum, title, tojson, trim, unique, upper"
+)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -33,6 +34,8 @@ PAGES = {
     "group": "/runs/{group}",
     "trials of a group": "/runs/{group}/trials",
     "timeline of a group": "/runs/{group}/timeline",
+    "pipeline": "/runs/{pipeline}",
+    "ops of a pipeline": "/runs/{pipeline}/ops",
     "compared charts": "/compare?q=project:sweep",
     "differences": "/compare?q=project:sweep&limit=3&view=differences",
     "parallel": "/compare?q=project:sweep&view=parallel",
@@ -53,6 +56,7 @@ class Shown(NamedTuple):
     run: str
     group: str
     report: str
+    pipeline: str
 
     def path(self, template: str) -> str:
         return template.format(**self._asdict())
@@ -77,7 +81,15 @@ def runs(served: Served) -> Shown:
     text = "# A heading\n\nText.\n\n" + "\n\n".join(f"```{block}\n```" for block in blocks)
     status, report = served.ask("/reports", "POST", {"project": "sweep", "title": "A report", "text": text})
     assert status == 201
-    return Shown(run, group, report["id"])
+    job = {"kind": "job", "environment": {"resources": {"cpu": {"requests": 0.01}}}}
+    templates = [{**job, "name": name, "run": {"cmd": cmd}} for name, cmd in (("good", "true"), ("bad", "exit 3"))]
+    ops: list[dict[str, Any]] = [{"name": name, "template": {"name": name}} for name in ("good", "bad")]
+    ops.append({"name": "after", "template": {"name": "good"}, "dependencies": ["good", "bad"]})
+    (served.folder / "p.yml").write_text(
+        json.dumps({"version": 1, "kind": "pipeline", "name": "p", "ops": ops, "templates": templates})
+    )
+    pipeline = served.call("run", "-f", "p.yml", "--json").data["id"]
+    return Shown(run, group, report["id"], pipeline)
 
 
 def shown(window: Window, path: str) -> Page:

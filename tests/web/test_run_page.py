@@ -80,6 +80,18 @@ def test_the_head_says_what_a_part_of_a_running_run_waits_for_until_it_is_over(s
     expect(state).not_to_contain_text("wait")
 
 
+def test_a_running_notebook_says_how_to_reach_it_but_not_its_token(served: Served, window: Window) -> None:
+    running = {"status": "running", "finished_at": None, "backend": "outside"}  # no scheduler looks after it
+    run = served.remember("note1", name="notes", kind="notebook", **running)
+    page = window.go(f"/runs/{run.id}")
+    expect(page.get_by_text("phalanx notebook --url note1")).to_be_visible()
+    expect(page.get_by_role("button", name="Copy command")).to_be_visible()
+    ended = served.remember("note2", name="ended", kind="notebook")
+    page.goto(f"{served.url}/runs/{ended.id}")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("ended")
+    expect(page.get_by_text("phalanx notebook --url")).to_have_count(0)
+
+
 def test_a_run_that_restarts_shows_its_attempts_and_what_each_of_them_printed(served: Served, window: Window) -> None:
     command = "echo this is attempt $PHALANX_ATTEMPT; [ $PHALANX_ATTEMPT = 2 ]"
     run_id = served.ran(command, environment={"max_restarts": 1})

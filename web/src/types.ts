@@ -58,6 +58,46 @@ export type RunRow = {
   waits_for?: string | null;
   /** Of a run of kind `group`. */
   search?: SearchFact | null;
+  /** Of a run of kind `pipeline`. */
+  pipeline?: PipelineFact | null;
+};
+
+/** Kinds of rows that consist of other runs, whose `group` is their id: trials, ops, and the pipelines of a schedule. */
+export const PARTS: Record<string, string> = { group: "trial", pipeline: "op", schedule: "run" };
+
+export type OpStatus = Status | "waiting";
+/** What lists show of a pipeline. */
+export type PipelineFact = { ops: Partial<Record<OpStatus, number>>; total: number; concurrency: number | null };
+export type OpRow = {
+  name: string;
+  kind: string | null;
+  status: OpStatus;
+  run_id: string | null;
+  runs: string[];
+  retries: number;
+  max_retries: number;
+  trigger: string;
+  dependencies: string[];
+  reason: string;
+  started_at: string | null;
+  ended_at: string | null;
+  params: Record<string, Json>;
+  outputs: Record<string, Json>;
+  missing: Record<string, string>;
+  is_reused: boolean;
+};
+export type PipelineDetails = {
+  id: string;
+  kind: "pipeline" | "schedule";
+  status: Status;
+  concurrency: number | null;
+  timeout_s: number | null;
+  scheduled_by: string | null;
+  next_tick: string | null;
+  ticks: { at: string; run_id: string; status: Status | null }[];
+  counts: Partial<Record<OpStatus, number>>;
+  ops: OpRow[];
+  edges: { source: string; target: string; kind: "dependency" | "output" | "condition" }[];
 };
 
 /** One parameter of a group's matrix: listed values, or a distribution. */
@@ -164,6 +204,8 @@ export type ArtifactRow = {
 export type RunDetails = RunRow & {
   /** Its `group` is the id of a search. */
   is_trial: boolean;
+  /** Whether its group is a pipeline or a schedule. */
+  is_op?: boolean;
   labels: Record<string, string>;
   facts: Record<string, Json>;
   summaries: Record<string, Summary>;

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -244,6 +245,7 @@ def find_marked(marks: Iterable[tuple[str, str]]) -> set[int]:
     return found
 
 
+@lru_cache(maxsize=1)
 def boot_id() -> str:
     """The id of this boot of this machine; pids are only valid within it."""
     try:

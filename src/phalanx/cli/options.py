@@ -133,9 +133,9 @@ def _default_file() -> str:
 
 def load(files: tuple[str, ...], params: tuple[str, ...]) -> Spec:
     """The spec of the files and params of the command line. Raises SpecErrors with all errors, CallError."""
-    from phalanx import plan, spec
+    from phalanx.cli.file_references import load_files
 
-    return spec.load(read_files(files), parse_params(params), inspect=plan.inspect)
+    return load_files(read_files(files), parse_params(params)).spec
 
 
 def parse_params(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from phalanx import backends, plan, run_paths
 from phalanx.backends import is_batch
 from phalanx.backends.local.capacity import Capacity, excess, requested_by, this_machine
 from phalanx.cli.commands.advise import environment_lines
+from phalanx.cli.file_references import load_files
 from phalanx.cli.local_submission import remark_printer
 from phalanx.cli.render.output import printable, table
 from phalanx.cli.workspace.home import record_provenance
@@ -100,8 +101,8 @@ class SizingRequest(NamedTuple):
 
 
 def request_of(
-    files: list[tuple[str, bytes]],
-    params: dict[str, str],
+    files: Sequence[tuple[str, bytes]],
+    params: Mapping[str, str],
     *,
     tries: Sequence[str],
     duration: str,
@@ -111,7 +112,7 @@ def request_of(
     role: str | None,
 ) -> SizingRequest:
     """Raises SpecErrors for an invalid file, CallError if it cannot be tried."""
-    loaded, tree = load(files, params)
+    loaded, tree, files, params = load_files(files, params)
     choices, seconds = _choices(tries, duration)
     submission = Submission(
         spec=loaded,
@@ -119,7 +120,7 @@ def request_of(
         environment=dict(os.environ),
         code=CodeSource(Path.cwd()),
         files=files,
-        params=params,
+        params=dict(params),
         tags=(TAG,),
         project=project,
         timeout_s=seconds + SPARE_S,

@@ -142,7 +142,7 @@ def record_lost(  # noqa: PLR0913
         write_atomic(folder / run_paths.END, json.dumps(end.to_json()).encode())
 
 
-def last_write(folder: Path) -> float:
+def last_write(folder: str | os.PathLike[str]) -> float:
     """When anything in its folder was last written."""
     try:
         with os.scandir(folder) as entries:

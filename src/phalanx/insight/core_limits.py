@@ -38,7 +38,11 @@ def held_to_cores(
         cases = " ".join(f"{name}) {hold} {listed} $$;;" for name, listed in sets.items())
         line = f"case $PHALANX_ROLE-$PHALANX_INDEX in {cases} esac > /dev/null"
     run = document.get("run")
-    if not isinstance(run, dict) or "cmd" not in run:  # the whole section may be a template
+    if not isinstance(run, dict):  # the whole section may be a template
+        return None
+    if isinstance(run.get("script"), str):
+        return {**document, "run": {"script": f"{line} || exit 1\n{run['script']}"}}
+    if "cmd" not in run:
         return None
     command = run["cmd"]
     return {**document, "run": {"cmd": [line, *(command if isinstance(command, list) else [command])]}}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from phalanx import spec
 from phalanx.plan import frameworks
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.tree import Diagnostics, Node
+
+if TYPE_CHECKING:
+    from phalanx.spec.polyaxon_v1 import References
 
 Fault = tuple[str, str, str]  # path, message, suggestion
 
@@ -36,16 +40,18 @@ def replicas_fault(name: str | None, n_ps: int, processes: int) -> Fault | None:
     return None
 
 
-def load(texts: Sequence[tuple[str, bytes]], params: Mapping[str, str]) -> tuple[spec.Spec, Node]:
+def load(
+    texts: Sequence[tuple[str, bytes]], params: Mapping[str, str], references: References | None = None
+) -> tuple[spec.Spec, Node]:
     """The spec, and the tree that it was read from, which holds all locations. Reports all errors at once.
-    Raises SpecErrors."""
+    `references` reads the files that these refer to. Raises SpecErrors."""
     trees: list[Node] = []
 
     def keep(root: Node, findings: Diagnostics) -> None:
         trees.append(root)
         inspect(root, findings)
 
-    return spec.load(texts, params, inspect=keep), trees[0]
+    return spec.load(texts, params, inspect=keep, references=references), trees[0]
 
 
 def inspect(root: Node, findings: Diagnostics) -> None:

@@ -52,6 +52,11 @@ class SchedulerRunner:
         return left
 
     @property
+    def has_acted(self) -> bool:
+        """Whether the last pass started or ended anything."""
+        return self.scheduler is not None and self.scheduler.has_acted
+
+    @property
     def pause_s(self) -> float:
         """The pause until the next pass. While all runs are remote, it limits the load to a small part of a core."""
         if self.scheduler is None or not self.scheduler.is_idle_here:

@@ -48,6 +48,8 @@ ACCESS = {
 
 
 def document(app: FastAPI) -> dict[str, Any]:
+    for route in leaves(app.routes):
+        route.unique_id = route.name
     made = get_openapi(title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes)
     schemas: dict[str, Any] = made["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):  # FastAPI's own; ours is `Error`

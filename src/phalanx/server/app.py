@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -22,6 +22,7 @@ from phalanx.server.context import Context
 from phalanx.server.http.answer_cache import AnswerCache, AnswerCacheMiddleware
 from phalanx.server.http.response_cache import CachedResponse
 from phalanx.server.http.responses import JsonResponse, RequestError, refusal_answer
+from phalanx.server.http.route_table import RouteTable
 from phalanx.server.http.validation import invalid_fields
 from phalanx.server.live import broker
 from phalanx.server.middleware import GuardMiddleware
@@ -97,8 +98,6 @@ def make_app(  # noqa: PLR0913 - the parts of a server
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        dependencies=[Depends(authorise)],
-        generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
     app.state.traffic = traffic
@@ -115,13 +114,15 @@ def make_app(  # noqa: PLR0913 - the parts of a server
     app.state.metrics = counting.metrics
     app.state.policy = table(open_metrics=counting.is_open, only_admins_start=only_admins_start)
     for group in GROUPS:
-        app.include_router(group.router)
+        app.router.routes.extend(group.router.routes)
     app.add_api_route("/healthz", health, methods=["GET"], tags=["server"], response_model=Done)
     app.add_api_route("/api/v1/openapi.json", openapi, methods=["GET"], include_in_schema=False)
     for fault, handler in FAULTS.items():
         app.add_exception_handler(fault, handler)
     check(app.routes)
-    app.add_middleware(AnswerCacheMiddleware, cache=AnswerCache(StoreVersion(context).read, context.shared.changes))
+    app.router.middleware_stack = RouteTable(list(leaves(app.routes)), authorise, lifespan=app.router.app)
+    answers = AnswerCache(StoreVersion(context).read, context.shared.changes, event_at=context.shared.event_at)
+    app.add_middleware(AnswerCacheMiddleware, cache=answers)
     app.add_middleware(
         GuardMiddleware,
         credentials=context.credentials,

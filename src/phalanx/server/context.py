@@ -51,7 +51,9 @@ class Context:
         self.audit = Audit(home.path)
         self.run_writers = RunWriters(home, turns)
         self.charts = SeriesCache(MOST_BYTES // len(self.shared.records), MOST_TEXT_BYTES // len(self.shared.records))
-        self.recent = ResponseCache(changes=self.shared.changes, shared=self.shared.contents)
+        self.recent = ResponseCache(
+            changes=self.shared.changes, shared=self.shared.contents, event_at=self.shared.event_at
+        )
         self.experiments = ExperimentTable(home.path)
         self.reports = Reports(home.path)
         self.layouts = SharedDocuments(home.path / "layouts")

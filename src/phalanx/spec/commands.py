@@ -1,8 +1,9 @@
-"""Joins `run.cmd` into one line for bash, as Polyaxon does."""
+"""Commands for bash: `run.cmd` joined into one line, as Polyaxon does, and words quoted."""
 
 from __future__ import annotations
 
 import re
+import shlex
 
 _CONTINUATION = re.compile(r"\\[ \t]*\r?\n")
 _TRAILING = re.compile(r"\\+(?=\s|\Z)")
@@ -22,3 +23,33 @@ def has_several_lines(text: str) -> bool:
 
 def join(commands: tuple[str, ...]) -> str:
     return " && ".join(folded for folded in map(fold, commands) if folded)
+
+
+_VARIABLE = re.compile(r"(\$\{(?:PHALANX_[A-Z_]+|PWD|OLDPWD)\})")
+_UNFOLDABLE = re.compile(r"[^\S ]|\s\s|^\s|\s\Z|\\(?=\s|\Z)")
+_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", "'": "\\'"}
+_LOST_BLANK = re.compile(r"(?<=\s) |^ | \Z")
+
+
+def quote(text: str) -> str:
+    """A text as one word of bash, which `fold` leaves as it is. `${PHALANX_OUTPUTS}` and the other variables of a run
+    keep their meaning. An empty text is no word."""
+    parts = _VARIABLE.split(text)
+    parts[1::2] = [f'"{name}"' for name in parts[1::2]]
+    parts[::2] = [_quoted(part) if part else "" for part in parts[::2]]
+    return "".join(parts)
+
+
+def _quoted(text: str) -> str:
+    if _UNFOLDABLE.search(text) is None:
+        return shlex.quote(text)
+    escaped = _LOST_BLANK.sub("\0", text)
+    return "$'" + "".join(map(_escaped, escaped)) + "'"
+
+
+def _escaped(character: str) -> str:
+    if character == "\0":
+        return "\\x20"
+    if character in _ESCAPES or character == " " or not character.isspace():
+        return _ESCAPES.get(character, character)
+    return "".join(f"\\x{byte:02x}" for byte in character.encode())

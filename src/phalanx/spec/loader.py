@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phalanx.errors import Location, SpecErrors
 from phalanx.spec import backend_sections, commands
@@ -28,6 +28,9 @@ from phalanx.spec.templates import is_template, names_in
 from phalanx.spec.tree import Diagnostics, Mark, Node, Source, from_plain, merge
 from phalanx.spec.yaml_reader import MAX_DEPTH, decode, describe, read
 
+if TYPE_CHECKING:
+    from phalanx.spec.polyaxon_v1 import References
+
 Inspect = Callable[[Node, Diagnostics], None]
 
 # Sections that are not rendered: they provide the values of templates, or belong to other runs.
@@ -38,14 +41,16 @@ def load(
     texts: Sequence[tuple[str, bytes]],
     params: Mapping[str, str] | None = None,
     inspect: Inspect | None = None,
+    references: References | None = None,
 ) -> Spec:
     """The spec of one or several files, later ones merged over earlier ones, and of params from the command line
     (merged last, as text). Raises SpecErrors with every error found.
 
-    `inspect` may add errors that only another package can detect; they are reported together with ours.
+    `inspect` may add errors that only another package can detect; they are reported together with ours. `references`
+    reads the files that a file of Polyaxon 1.x or 2.x refers to.
     """
     findings = Diagnostics()
-    root = _layers(texts, params or {}, findings)
+    root = _layers(texts, params or {}, findings, references)
     return _finish(root, findings, inspect)
 
 
@@ -64,7 +69,9 @@ def _finish(root: Node, findings: Diagnostics, inspect: Inspect | None) -> Spec:
     return spec
 
 
-def _layers(texts: Sequence[tuple[str, bytes]], params: Mapping[str, str], findings: Diagnostics) -> Node:
+def _layers(
+    texts: Sequence[tuple[str, bytes]], params: Mapping[str, str], findings: Diagnostics, references: References | None
+) -> Node:
     faults: list[SpecErrors] = []
     layers: list[Node] = []
     for name, data in texts:
@@ -74,8 +81,9 @@ def _layers(texts: Sequence[tuple[str, bytes]], params: Mapping[str, str], findi
             faults.append(fault)
     if faults:
         raise SpecErrors([error for fault in faults for error in fault.errors])
-    _refuse_later_formats(layers)
-    root = modernise(layers, findings)
+    forms, given = _later_format(layers, params, findings, references)
+    root = modernise(forms, findings)
+    params = {name: value for name, value in params.items() if name not in given}
     if params:
         mark = root.mark
         root = merge(root, _command_line(params, root))
@@ -98,29 +106,48 @@ def _refuse_deep(root: Node, findings: Diagnostics) -> None:
         findings.error(level[0], f"nested more than {MAX_DEPTH} levels deep")
 
 
-def _refuse_later_formats(layers: Sequence[Node]) -> None:
-    """Raise SpecErrors for a file of Polyaxon 1.x or 2.x: hardly any of its keys would be known."""
-    for found in filter(None, map(_sign_of_later_format, layers)):
-        shown = found.key if found.entries is not None else f"{found.key}: {found.value}"
-        message = f"`{shown}` is the format of Polyaxon 1.x and 2.x; Phalanx reads that of 0.x"
-        hint = (
-            "write `version: 1`, `kind: experiment`, the container's command as `run: {cmd: ...}` and its image as "
-            "`build: {image: ...}`"
-        )
-        findings = Diagnostics()
-        findings.error(found, message, hint, at_key=True)
-        raise SpecErrors(findings.errors)
+def _later_format(
+    layers: Sequence[Node], params: Mapping[str, str], findings: Diagnostics, references: References | None
+) -> tuple[Sequence[Node], Collection[str]]:
+    """The layers, with those of Polyaxon 1.x or 2.x in the modern form, and the params that the inputs of a dag took.
+    Raises SpecErrors if such a file is laid over one of ours."""
+    if not any(_may_be_later(layer) for layer in layers):
+        return layers, ()
+    from phalanx.spec import polyaxon_v1
+
+    signs = [polyaxon_v1.sign_of_format(layer) for layer in layers]
+    if signs[0] is not None:
+        typed = {name: parse_value(value) for name, value in params.items()}
+        ours = [layer for layer in layers[1:] if polyaxon_v1.is_modern(layer)]
+        theirs = [layer for layer in layers if not any(layer is own for own in ours)]
+        root = polyaxon_v1.modern_tree(theirs, findings, references, typed)
+        kind = root.get("kind")
+        return [root, *ours], params if kind is not None and kind.value == Kind.PIPELINE else ()
+    for sign in filter(None, signs):
+        wrong = Diagnostics()
+        message = "a file of Polyaxon 1.x cannot be laid over a file of another format"
+        wrong.error(sign, message, "convert it first: phalanx convert -f FILE", at_key=True)
+        raise SpecErrors(wrong.errors)
+    return layers, ()
 
 
-def _sign_of_later_format(layer: Node) -> Node | None:
-    """A part of a file that only Polyaxon 1.x and 2.x have."""
+_SIGNS = frozenset(
+    (
+        *("component", "pathRef", "urlRef", "hubRef", "dagRef", "runPatch", "isPreset", "patchStrategy", "container"),
+        *("patch_strategy", "is_preset", "run_patch"),
+    )
+)
+
+
+def _may_be_later(layer: Node) -> bool:
+    """Whether to look closer: most files need none of the code for other formats."""
     version, kind, run = layer.get("version"), layer.get("kind"), layer.get("run")
-    if version is not None and str(version.value) in ("1.1", "1.05"):
-        return version
-    if kind is not None and str(kind.value).casefold() in ("component", "operation"):
-        return kind
-    parts = [run.get("container") if run is not None else None, *map(layer.get, ("component", "hubRef", "pathRef"))]
-    return next((part for part in parts if part is not None), None)
+    return (
+        (version is not None and str(version.value) in ("1.1", "1.05"))
+        or (kind is not None and str(kind.value).casefold() in ("component", "operation"))
+        or (run is not None and (run.get("container") is not None or run.get("kind") is not None))
+        or not _SIGNS.isdisjoint(layer.entries or ())
+    )
 
 
 def _command_line(params: Mapping[str, str], root: Node) -> Node:
@@ -323,6 +350,9 @@ def _backend(root: Node, kind: Kind, findings: Diagnostics) -> None:
 
 def _command(root: Node, findings: Diagnostics) -> str | None:
     run = root.get("run")
+    script = run.get("script") if run is not None else None
+    if script is not None and isinstance(script.value, str) and not script.poisoned:
+        return script.value.strip("\n") if script.value.strip() else None
     node = run.get("cmd") if run is not None else None
     if node is None or node.poisoned:
         return None
@@ -410,4 +440,8 @@ def _places(root: Node) -> Mapping[str, Location]:
             node = node.get(step) if node is not None else None
         if node is not None:
             places[".".join(steps)] = node.mark.place()
+    run = root.get("run")
+    script = run.get("script") if run is not None else None
+    if script is not None:
+        places["run.cmd"] = script.mark.place()  # the messages of a plan are about either
     return MappingProxyType(places)

@@ -43,6 +43,7 @@ from phalanx.spec.shapes import (
     TextShape,
 )
 from phalanx.spec.suggestions import AMOUNTS, OTHER_NAMES, hints, places_of
+from phalanx.spec.templates import REFERENCE
 from phalanx.spec.tree import Diagnostics, Node
 
 RUNS = ListOf(
@@ -265,7 +266,7 @@ def _one_base(values: dict[str, Any], node: Node, findings: Diagnostics) -> None
         said = " and ".join(f"`{key}`" for key in named)
         findings.error(node.get(named[1]) or node, f"{said} exclude each other", "keep one", at_key=True)
     image, where = values.get("image"), node.get("image")
-    if image is not None and where is not None and not where.poisoned:
+    if image is not None and where is not None and not where.poisoned and not REFERENCE.match(image):
         _image_name(image, where, findings)
 
 
@@ -294,6 +295,12 @@ BUILD_FIELDS: dict[str, Field] = {
 _OF_BUILD = Field(environment(Kind.BUILD), "The environment of the build itself. Kept, but not used yet.")
 BUILD = RecordShape("build", {**BUILD_FIELDS, "environment": _OF_BUILD}, Build, _one_base)
 
+
+def _one_command(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
+    if "cmd" in values and "script" in values:
+        findings.error(node.get("script") or node, "`cmd` and `script` exclude each other", "keep one", at_key=True)
+
+
 RUN = RecordShape(
     "run",
     {
@@ -301,9 +308,13 @@ RUN = RecordShape(
             ListOf(TextShape(what="a command"), lone=True),
             "The command of every replica, run by bash. Lines are joined into one. The items of a list run one after "
             "another; the first failure stops the list.",
-        )
+        ),
+        "script": Field(
+            TextShape(), "Instead of `cmd`: a script that bash runs as it is. Its lines are kept, and none stops it."
+        ),
     },
     dict,
+    _one_command,
     hint="write `run: {cmd: ...}`",
     elsewhere=hints(OTHER_NAMES, ("run",), ("cmd",)),
 )

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from functools import lru_cache, wraps
 from typing import Any
 
+from phalanx.spec.commands import quote
 from phalanx.spec.model import thaw
 from phalanx.spec.scalars import (
     WrittenBool,
@@ -54,7 +55,7 @@ _TYPE_TESTS = ("boolean", "false", "integer", "none", "number", "sameas", "true"
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=math.inf)
 _FILTERS = (
     "abs", "capitalize", "count", "d", "default", "first", "float", "int", "items", "join", "last", "length", "list",
-    "lower", "max", "min", "replace", "reverse", "round", "select", "reject", "sort", "string", "sum", "title",
+    "lower", "max", "min", "quote", "replace", "reverse", "round", "select", "reject", "sort", "string", "sum", "title",
     "tojson", "trim", "unique", "upper",
 )  # fmt: skip
 
@@ -254,6 +255,7 @@ def _environment() -> Any:
 
     # not optimized: a template is rendered once, and folding its constants takes seconds if it is nested deeply
     environment = Bounded(undefined=StrictUndefined, keep_trailing_newline=True, optimized=False)
+    environment.filters |= {"quote": _quote}
     environment.filters = {name: environment.filters[name] for name in _FILTERS}
     environment.filters["replace"] = _replace
     environment.filters["join"] = _join
@@ -355,6 +357,13 @@ def _string(value: Any) -> str:
     if weight(value) > MAX_VALUE:
         raise TemplateError("a text of that size")
     return str(value)
+
+
+def _quote(value: Any) -> str:
+    """A value as one word of bash, each item of a list as one; nothing as no word."""
+    if isinstance(value, list | tuple):
+        return " ".join(filter(None, map(_quote, value)))
+    return "" if plain_scalar(value) is None else quote(_string(value))
 
 
 def _int(value: Any, default: int = 0, base: int = 10) -> int:

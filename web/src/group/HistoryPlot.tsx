@@ -1,31 +1,32 @@
 /** The value of each trial in order, and the best so far. Trials without a value are marked at the lower edge. */
 
-import { type ReactNode, useCallback } from "react";
+import { type ReactNode, useCallback, useMemo } from "react";
 import { makeScale } from "../compare/scales";
 import { type Area, crossInk, Plot, paintAxes, paintCross, paintDot, toX, toY } from "./Plot";
-import type { PlotData } from "./plotData";
+import { intervalScale, type PlotData } from "./plotData";
 import { runningBest } from "./trials";
 
 const HEIGHT = 270;
 
 export function HistoryPlot({ data }: { data: PlotData }): ReactNode {
+  const scale = useMemo(() => intervalScale(data), [data]);
   const draw = useCallback(
     (width: number) => {
       const area: Area = { left: 56, top: 8, right: width - 8, bottom: HEIGHT - 34 };
       const across = makeScale([0, Math.max(1, data.points.length - 1)], "linear");
       const place = (index: number): number => toX(area, across.place(index) ?? 0);
       const marks = data.points.flatMap(({ row, value, look }, index) => {
-        const at = look === "value" ? data.scale.place(value) : null;
+        const at = look === "value" ? scale.place(value) : null;
         if (look === null || (look === "value" && at === null)) return [];
         const ends = look === "value" && row.value === value ? (row.interval ?? []) : [];
-        const bar = ends.map((end) => data.scale.place(end)).filter((end) => end !== null);
+        const bar = ends.map((end) => scale.place(end)).filter((end) => end !== null);
         const y = at === null ? area.bottom + 24 : toY(area, at);
         return [{ x: place(index), y, row, look, bar: bar.map((end) => toY(area, end)) }];
       });
       const best = runningBest(data.points, data.maximize);
       const radius = data.points.length > 2000 ? 1.5 : data.points.length > 300 ? 2.2 : 3.2;
       const paint: ReturnType<Parameters<typeof Plot>[0]["draw"]>["paint"] = (g, ink) => {
-        paintAxes(g, ink, area, across, data.scale);
+        paintAxes(g, ink, area, across, scale);
         g.globalAlpha = data.points.length > 2000 ? 0.55 : 0.85;
         for (const { x, y, look, bar } of marks) {
           if (look === "value") {
@@ -43,7 +44,7 @@ export function HistoryPlot({ data }: { data: PlotData }): ReactNode {
         g.beginPath();
         let before: number | null = null;
         best.forEach((value, index) => {
-          const at = value === null ? null : data.scale.place(value);
+          const at = value === null ? null : scale.place(value);
           if (at === null) return;
           const [x, y] = [place(index), toY(area, at)];
           if (before === null) g.moveTo(x, y);
@@ -57,7 +58,7 @@ export function HistoryPlot({ data }: { data: PlotData }): ReactNode {
       };
       return { paint, marks };
     },
-    [data],
+    [data, scale],
   );
   const isRepeated = data.points.some(({ row }) => row.interval);
   const label = `${data.metric} of ${data.points.length} trials in order, with the best so far`;

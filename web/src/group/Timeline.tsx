@@ -13,6 +13,9 @@ const RIGHT = 10;
 const AXIS = 22;
 const MOST_HEIGHT = 640;
 
+/** With tenths of a second, for groups of a few seconds. */
+const exactClock = (at: number): string => `${clock(at)}.${Math.floor((at * 10) % 10)}`;
+
 type Props = { rows: TrialRow[]; group: GroupDetails; isLive: boolean };
 
 export function Timeline({ rows, group, isLive }: Props): ReactNode {
@@ -79,7 +82,7 @@ function SlotPlot({ slots, rungs }: { slots: Slots; rungs: number }): ReactNode 
           for (let tick = 0; tick <= ticks; tick += 1) {
             const at = slots.first + (span * tick) / ticks;
             g.textAlign = tick === 0 ? "left" : tick === ticks ? "right" : "center";
-            g.fillText(clock(at), toX(at), height - 6);
+            g.fillText(span / ticks < 2 ? exactClock(at) : clock(at), toX(at), height - 6);
           }
         },
       };

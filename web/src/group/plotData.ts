@@ -40,6 +40,14 @@ export function plotDataOf(group: GroupDetails, points: Point[], kind: Kind | un
   };
 }
 
+/** The scale of values whose intervals are drawn, too. */
+export function intervalScale({ scale, measured }: PlotData): Scale {
+  const ends = measured.flatMap(({ row, value }) => (row.value === value ? (row.interval ?? []) : []));
+  if (!ends.length) return scale;
+  const shown = scale.kind === "log" ? ends.filter((end) => end > 0) : ends;
+  return makeScale([...measured.map(({ value }) => value), ...shown], scale.kind);
+}
+
 function describe(row: TrialRow, metric: string, dimensions: Dimension[]): string {
   const value = row.value === null ? row.state : `${metric} ${meanText(row)}`;
   const params = dimensions.map(({ name }) => `${name} ${short(row.params[name])}`);

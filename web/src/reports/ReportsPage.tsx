@@ -77,7 +77,7 @@ function ReportList(): ReactNode {
                 <th>Title</th>
                 <th>Project</th>
                 <th>Changed</th>
-                <th>by</th>
+                <th>By</th>
               </tr>
             </thead>
             <tbody>

@@ -34,11 +34,23 @@ export function RunHeader({ context }: { context: RunContext }): ReactNode {
         <StatusMark status={run.status} />
         <span className="run-reason">{(!isDone(run.status) && run.waits_for) || run.reason}</span>
       </div>
+      {run.kind === "notebook" && !isDone(run.status) && <NotebookAccess id={run.id} />}
       <div className="run-about">
         <Facts context={context} />
         <Tags context={context} />
       </div>
     </header>
+  );
+}
+
+/** How to reach a notebook. The server does not know its token: the command line reads it where the notebook was started. */
+function NotebookAccess({ id }: { id: string }): ReactNode {
+  const command = `phalanx notebook --url ${id}`;
+  return (
+    <p className="run-access">
+      <span className="soft">To open the notebook, run where you started it:</span> <code>{command}</code>
+      <CopyButton text={command} label="Copy command" />
+    </p>
   );
 }
 
@@ -117,9 +129,10 @@ function Facts({ context: { run, isLive } }: { context: RunContext }): ReactNode
     ]);
   if (run.group) {
     const group = encodeURIComponent(run.group);
+    const isPart = run.is_trial || run.is_op;
     parts.push([
-      run.is_trial ? "trial of" : "group",
-      <Link key="g" to={run.is_trial ? `/runs/${group}` : `/runs?q=group:${group}`}>
+      run.is_trial ? "trial of" : run.is_op ? "op of" : "group",
+      <Link key="g" to={isPart ? `/runs/${group}` : `/runs?q=group:${group}`}>
         {visible(run.group)}
       </Link>,
     ]);

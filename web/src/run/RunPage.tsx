@@ -1,7 +1,7 @@
 /** The page of a run: header, replicas and tabs. Each tab loads its data when it is opened. */
 
 import "./RunPage.css";
-import { lazy, type ReactNode, Suspense } from "react";
+import { type ComponentType, lazy, type ReactNode, Suspense } from "react";
 import { runTitle } from "../format";
 import { Link, match, navigate, useRoute, useTitle } from "../router";
 import { useShortcuts } from "../shortcuts";
@@ -22,6 +22,7 @@ const ModelsTab = lazy(() => import("./ModelsTab"));
 const HistoryTab = lazy(() => import("./HistoryTab"));
 const SpecTab = lazy(() => import("./SpecTab"));
 const GroupPage = lazy(() => import("../group/GroupPage"));
+const PipelinePage = lazy(() => import("../pipeline/PipelinePage"));
 
 const TABS = {
   overview: { label: "Overview", page: Overview },
@@ -36,22 +37,31 @@ const TABS = {
 
 type TabName = keyof typeof TABS;
 
-/** The tabs of a group; those that a run has, too, are the same. */
-const GROUP_TABS: Record<string, string> = {
-  overview: "Search",
-  trials: "Trials",
-  timeline: "Timeline",
-  history: "History",
-  spec: "Spec",
-};
+/** Runs that consist of other runs have pages and tabs of their own; the history and the spec are as those of a run. */
+type Whole = { name: string; page: ComponentType<{ context: RunContext; tab: string }>; tabs: Record<string, string> };
 
-const tabsOfKind = (kind: string | undefined): Record<string, unknown> => (kind === "group" ? GROUP_TABS : TABS);
+const SHARED = { history: "History", spec: "Spec" };
+const PIPELINE: Whole = {
+  name: "pipeline",
+  page: PipelinePage,
+  tabs: { overview: "Graph", ops: "Ops", ...SHARED },
+};
+const WHOLES: Record<string, Whole> = {
+  group: {
+    name: "group",
+    page: GroupPage,
+    tabs: { overview: "Search", trials: "Trials", timeline: "Timeline", ...SHARED },
+  },
+  pipeline: PIPELINE,
+  schedule: { ...PIPELINE, name: "schedule" },
+};
 
 export default function RunPage(): ReactNode {
   const { path, params } = useRoute();
   const { id = "", rest = "" } = match("/runs/:id/*", path) ?? {};
   const { context, error, reload } = useRun(id, params.get("attempt") ?? "");
-  const tabs = tabsOfKind(context?.run.kind);
+  const whole = WHOLES[context?.run.kind ?? ""];
+  const tabs = whole?.tabs ?? TABS;
   const [named = ""] = rest.split("/");
   const tab = named in tabs ? named : "overview";
   useTitle(context ? runTitle(context.run) : id);
@@ -64,7 +74,7 @@ export default function RunPage(): ReactNode {
       </div>
     );
   }
-  if (context.run.kind === "group") return <GroupBody context={context} tab={tab} />;
+  if (whole) return <WholeBody whole={whole} context={context} tab={tab} />;
   return <RunBody context={context} tab={tab as TabName} />;
 }
 
@@ -103,18 +113,18 @@ function RunBody({ context, tab }: { context: RunContext; tab: TabName }): React
   );
 }
 
-function GroupBody({ context, tab }: { context: RunContext; tab: string }): ReactNode {
+function WholeBody({ whole, context, tab }: { whole: Whole; context: RunContext; tab: string }): ReactNode {
   const { run } = context;
-  const tabs = Object.entries(GROUP_TABS).map(([key, label]) => ({ key, label, to: tabUrl(run.id, key) }));
-  const Page = tab === "history" || tab === "spec" ? TABS[tab].page : null;
+  const tabs = Object.entries(whole.tabs).map(([key, label]) => ({ key, label, to: tabUrl(run.id, key) }));
+  const Shared = tab in SHARED ? TABS[tab as keyof typeof SHARED].page : null;
   return (
     <div className={`page run is-${tab}`}>
       <RunHeader context={context} />
-      <Tabs tabs={tabs} current={tab} label="Tabs of this group" />
+      <Tabs tabs={tabs} current={tab} label={`Tabs of this ${whole.name}`} />
       <div className="run-tab">
         <ErrorBoundary key={tab}>
           <Suspense fallback={<Spinner />}>
-            {Page ? <Page context={context} /> : <GroupPage context={context} tab={tab} />}
+            {Shared ? <Shared context={context} /> : <whole.page context={context} tab={tab} />}
           </Suspense>
         </ErrorBoundary>
       </div>

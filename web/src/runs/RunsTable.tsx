@@ -9,8 +9,8 @@ import {
   useRef,
   useState,
 } from "react";
-import { get, type RunRow, type RunsPage } from "../api";
-import { count } from "../format";
+import { get, PARTS, type RunRow, type RunsPage } from "../api";
+import { count, plural } from "../format";
 import { Link, navigate, setParams } from "../router";
 import { notify, VirtualList } from "../ui";
 import { useMediaQuery, useNarrow, useNow } from "../ui/hooks";
@@ -176,7 +176,10 @@ export function RunsTable({
     >
       {(index) => {
         const place = rows.at(index);
-        if (place.kind === "more") return <MoreTrials key={`more-${place.group}`} {...place} narrow={narrow} />;
+        if (place.kind === "more") {
+          const kind = list.row(list.indexOf(place.group) ?? -1)?.kind ?? "group";
+          return <MoreParts key={`more-${place.group}`} {...place} part={PARTS[kind] ?? "run"} narrow={narrow} />;
+        }
         const run = rowAt(index);
         if (!run)
           return (
@@ -244,12 +247,14 @@ function useUnfolded(list: PagedRuns) {
   return { unfolded, toggle };
 }
 
-/** A link to all trials of a group that has many. */
-function MoreTrials({ group, count: all, narrow }: { group: string; count: number; narrow: boolean }): ReactNode {
+type MoreProps = { group: string; count: number; part: string; narrow: boolean };
+
+/** A link to all trials of a group, or ops of a pipeline, that has many. */
+function MoreParts({ group, count: all, part, narrow }: MoreProps): ReactNode {
   return (
     <div className={narrow ? "runs-row is-narrow runs-more" : "runs-row runs-more"} role="row">
       <Link role="cell" to={`/runs?q=${encodeURIComponent(`group:${group}`)}`}>
-        All {count(all)} trials
+        All {plural(all, part)}
       </Link>
     </div>
   );

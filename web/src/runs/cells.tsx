@@ -18,7 +18,7 @@ import {
 } from "../format";
 import { isLowerBetter } from "../metricDirection";
 import { currentRoute, Link, setParams } from "../router";
-import { isDone, type RunRow } from "../types";
+import { isDone, PARTS, type RunRow } from "../types";
 import { Icon, StatusMark, statusText } from "../ui";
 import type { Column } from "./columns";
 import { quoted, withTerm } from "./querySuggestions";
@@ -171,10 +171,11 @@ function filterByTag(tag: string): void {
   setParams({ q: withTerm(currentRoute().params.get("q") ?? "", "tags", quoted(tag)) }, { push: true });
 }
 
-/** The button of a group that shows its trials below it. */
-function Fold({ run, isUnfolded, onFold }: RowProps): ReactNode {
-  if (run.kind !== "group" || !onFold) return null;
-  const label = `${isUnfolded ? "Hide" : "Show"} the trials of ${runTitle(run)}`;
+/** The button of a group or pipeline that shows its trials or ops below it. */
+function Fold({ run, isUnfolded, isTrial, onFold }: RowProps): ReactNode {
+  const part = PARTS[run.kind];
+  if (!part || isTrial || !onFold) return null;
+  const label = `${isUnfolded ? "Hide" : "Show"} the ${part}s of ${runTitle(run)}`;
   return (
     <button
       type="button"
@@ -199,6 +200,14 @@ function searchText({ search }: RunRow): string {
   );
 }
 
+/** `3 of 5 ops succeeded, 1 failed` */
+function pipelineText({ pipeline }: RunRow): string {
+  if (!pipeline) return "";
+  const { succeeded = 0, failed = 0, upstream_failed = 0 } = pipeline.ops;
+  const bad = failed + upstream_failed;
+  return `${succeeded} of ${plural(pipeline.total, "op")} succeeded${bad ? `, ${bad} failed` : ""}`;
+}
+
 function Name({ run }: { run: RunRow }): ReactNode {
   const reason = statusReason(run);
   return (
@@ -209,6 +218,7 @@ function Name({ run }: { run: RunRow }): ReactNode {
       {run.name && <span className="faint mono runs-id">{run.id}</span>}
       {run.archived && <span className="tag">archived</span>}
       {run.search && <span className="tag cut runs-search">{searchText(run)}</span>}
+      {run.pipeline && <span className="tag cut runs-search">{pipelineText(run)}</span>}
       {run.tags.slice(0, 2).map((tag) => (
         <button
           key={tag}

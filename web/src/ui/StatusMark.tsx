@@ -16,6 +16,10 @@ const LOOKS: Record<string, ChartConfig> = {
     tone: "mute",
     shape: <circle cx="7" cy="7" r="5.25" {...own} strokeWidth={1.5} strokeDasharray="2 2.1" />,
   },
+  waiting: {
+    tone: "mute",
+    shape: <circle cx="7" cy="7" r="5.25" {...own} strokeWidth={1.5} strokeDasharray="2 2.1" />,
+  },
   resuming: { tone: "wait", shape: <path d="M11.8 7A4.8 4.8 0 1 1 9.6 3M9.4 1v2.6h-2.60" {...own} /> },
   building: {
     tone: "wait",

@@ -136,15 +136,19 @@ def fail_start(attempt_folder: AttemptFolder, fault: Exception) -> None:
 
 def observe(attempt_folder: AttemptFolder) -> dict[str, ReplicaState]:
     """The current state of each replica."""
-    return {name: observe_replica(attempt_folder.folder(name)) for name in attempt_folder.replicas}
+    run_folder, attempt = str(attempt_folder.run_folder), attempt_folder.attempt
+    return {  # texts: this is done for every replica many times a second, and paths would take a fifth of its time
+        name: observe_replica(f"{run_folder}/{run_paths.attempt_folder(name, attempt)}")
+        for name in attempt_folder.replicas
+    }
 
 
-def observe_replica(folder: Path) -> ReplicaState:
+def observe_replica(folder: str | os.PathLike[str]) -> ReplicaState:
     """The current state of one replica, from the folder of its attempt."""
     end = read_end(folder)
     if end is not None:
         return ReplicaState(ReplicaPhase.ENDED, end=end)
-    agent = read_json(folder / run_paths.AGENT)
+    agent = read_json(os.path.join(folder, run_paths.AGENT))
     if agent is None:
         return ReplicaState(ReplicaPhase.ABSENT)
     if agent["boot"] == boot_id():

@@ -45,10 +45,10 @@ def command(
     Exit codes: 0 valid file, 1 invalid file, 2 invalid call.
     """
     from phalanx.cli.earlier_runs import earlier_runs
+    from phalanx.cli.file_references import load_files
     from phalanx.cli.render.plan_summary import all_notes, plan_of, summarise
-    from phalanx.plan.framework_checks import load
 
-    loaded, tree = load(read_files(files), parse_params(params))
+    loaded, tree, _, _ = load_files(read_files(files), parse_params(params))
     made = plan_of(loaded)
     jobs, submitted = None, made
     if loaded.search is not None and made is not None and backend == "slurm":

@@ -19,9 +19,9 @@ from phalanx.cli.workspace.base import open_workspace, selected_server
 from phalanx.errors import CallError, SpecError, SpecErrors
 
 if TYPE_CHECKING:
+    from phalanx.cli.file_references import LoadedFiles
     from phalanx.cli.workspace.base import Workspace
     from phalanx.spec import Spec
-    from phalanx.spec.tree import Node
     from phalanx.store import Run
     from phalanx.submission.model import Submission
 
@@ -129,12 +129,12 @@ def command(
     values = parse_params(params)
     submissions = [
         Submission(
-            spec=loaded,
-            tree=tree,
+            spec=loaded.spec,
+            tree=loaded.tree,
             environment=dict(os.environ),
             code=CodeSource(Path.cwd(), is_snapshot=snapshot),
-            files=texts,
-            params=values,
+            files=loaded.files,
+            params=dict(loaded.params),
             name=name,
             description=description,
             tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
@@ -142,13 +142,13 @@ def command(
             priority=priority,
             timeout_s=seconds_of("--timeout", timeout),
             after=after,
-            on=backend or _default_backend(loaded),
+            on=backend or _default_backend(loaded.spec),
             cluster=cluster,
             is_strict=strict,
             is_unchecked=unchecked,
             is_built=build,
         )
-        for texts, loaded, tree in _loaded(_held(_file_sets(files, each_of, is_each=each), hold), values)
+        for loaded in _loaded(_held(_file_sets(files, each_of, is_each=each), hold), values)
     ]
     with open_workspace(settled=False, quiet=as_json) as workspace:
         if each or times is not None:
@@ -185,17 +185,15 @@ def _held(file_sets: list[list[tuple[str, bytes]]], hold: str | None) -> list[li
     return [[*texts, ("--hold", own)] for texts in file_sets]
 
 
-def _loaded(
-    file_sets: Sequence[list[tuple[str, bytes]]], params: dict[str, str]
-) -> list[tuple[list[tuple[str, bytes]], Spec, Node]]:
+def _loaded(file_sets: Sequence[list[tuple[str, bytes]]], params: dict[str, str]) -> list[LoadedFiles]:
     """The files, specs and trees of all runs. Raises SpecErrors with the errors of all files, CallError."""
-    from phalanx.plan.framework_checks import load
+    from phalanx.cli.file_references import load_files
 
     found = []
     errors: list[SpecError] = []
     for texts in file_sets:
         try:
-            found.append((texts, *load(texts, params)))
+            found.append(load_files(texts, params))
         except SpecErrors as fault:
             errors += fault.errors
     if errors:

@@ -32,6 +32,8 @@ def command_of(spec: Spec, made: Plan | None) -> str | None:
     run = spec.document.get("run")
     if spec.kind is not Kind.GROUP or not isinstance(run, Mapping):  # the whole section may be a template
         return made.command if made else None
+    if isinstance(run.get("script"), str):
+        return str(run["script"]).strip("\n")
     written = run.get("cmd")
     if written is None:
         return None

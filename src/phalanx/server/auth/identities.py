@@ -70,9 +70,13 @@ class Identity(NamedTuple):
         """The user of a run that the caller creates: only an admin may name another user."""
         return wanted if self.has(Role.ADMIN) else self.name
 
+    def permissions(self) -> Hashable:
+        """Equal for callers who may do the same."""
+        return self.run_id, self.attempt, frozenset(self.roles.items())
+
     def cache_key(self) -> Hashable:
         """Equal for callers who get the same answers: the same name with the same permissions."""
-        return self.name, self.kind, self.run_id, self.attempt, frozenset(self.roles.items())
+        return self.name, self.kind, self.permissions()
 
     def projects(self, role: Role) -> ProjectScope | None:
         """The projects on which the caller has at least this role, with those nested in them; None means all."""

@@ -185,8 +185,11 @@ class ChangeWatcher:
                 "updated_at": one.updated_at.isoformat(),
                 "project": one.project,
             }
+            self.here.shared.note_event(one.id)
+            self.here.shared.note_event("")
             _offer([listener for listener in listeners if listener.may_see(one.project)], "run", row)
         for one in gone if listeners else ():
+            self.here.shared.note_event("")
             _offer([listener for listener in listeners if listener.may_see(one.project)], "gone", {"id": one.id})
 
     def _notify_of_run(self, run_id: str, listeners: list[Subscriber], *, is_changed: bool) -> None:
@@ -195,6 +198,8 @@ class ChangeWatcher:
         except CallError:
             return
         hints = self._hints(run)
+        if is_changed or any(hints):
+            self.here.shared.note_event(run_id)
         if is_changed:
             _offer(listeners, "run", waiting_row(self.store, run))
         if hints.points:

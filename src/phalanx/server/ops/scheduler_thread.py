@@ -22,6 +22,8 @@ IDLE_S = 0.25  # seconds between two passes when no run is active
 OTHERS_S = 0.5  # seconds between two checks while another process schedules
 TROUBLE_S = 1.0
 LONGEST_PAUSE_S = 1.0
+ACTIVE_SHARE = 5.0  # a pause is this many times as long as a pass that started or ended runs
+QUIET_SHARE = 15.0  # the same after a pass that only read what replicas log
 
 
 class SchedulerThread:
@@ -87,8 +89,9 @@ class SchedulerThread:
                     sweeper.turn()
                 self._log(runner.scheduler.trouble if runner.scheduler else "")
                 pause = OTHERS_S if left is None else runner.pause_s if left else IDLE_S
-                # A pass over many runs takes a while: requests must be answered in between.
-                self._woken.wait(min(LONGEST_PAUSE_S, max(pause, 5 * (time.monotonic() - begun))))
+                # A pass over many replicas takes a while: it must leave time for requests.
+                share = ACTIVE_SHARE if runner.has_acted else QUIET_SHARE
+                self._woken.wait(min(LONGEST_PAUSE_S, max(pause, share * (time.monotonic() - begun))))
                 self._woken.clear()
         finally:
             with suppress(StoreError):

@@ -25,6 +25,7 @@ RECORD_BYTES = 512 << 10  # of each process; untouched pages take no memory
 TABLE_PLACES = 1 << 14
 FAILURE_TIMES = 50
 CONTENT_PLACES = 64
+EVENT_PLACES = 1 << 12
 LARGEST_CONTENT = 1 << 20  # bytes
 MAKING_S = 1.0  # after this time, a process that makes a response counts as stuck
 NUMBER_BYTES = 8
@@ -145,13 +146,14 @@ class SharedContent(NamedTuple):
     made_at: float
     for_s: float  # how long it may be reused
     changes: float  # `SharedState.changes` when it was begun
+    begun_at: float
 
 
 class SharedContents:
     """Responses that took long to make, for the other processes. No locks: what two processes write to the same place
     at once, or a killed one leaves half-written, has a wrong checksum and counts as absent."""
 
-    _HEAD = struct.Struct(f"<{_MARK_BYTES}sIIddd")  # the key's digest, length, checksum, and the numbers of the content
+    _HEAD = struct.Struct(f"<{_MARK_BYTES}sIIdddd")  # digest of the key, length, checksum, the numbers
 
     def __init__(self, places: int = CONTENT_PLACES, largest: int = LARGEST_CONTENT) -> None:
         self._size = self._HEAD.size + largest
@@ -204,6 +206,7 @@ class SharedState:
         self.tokens = SharedTable("<dd")  # token buckets: what is left, and when that was counted
         self.failures = SharedTable(f"<{1 + FAILURE_TIMES}d", 1 << 13)  # wrong passwords: how many, and when
         self.contents = SharedContents() if processes > 1 else None
+        self.events = SharedTable("<d", EVENT_PLACES)  # when clients were last told to fetch again, by run
         self._lock = lock
 
     def begin(self, number: int) -> None:
@@ -223,6 +226,14 @@ class SharedState:
         self.own[Gauge.WRITES] += 1
         if is_change:
             self.own[Gauge.CHANGES] += 1
+
+    def note_event(self, run_id: str) -> None:
+        """Before clients are told that a run has changed, or the list of runs (an empty id)."""
+        self.events.put(run_id, time.monotonic())
+
+    def event_at(self, run_id: str) -> float:
+        found = self.events.get(run_id)
+        return found[0] if found is not None else float("-inf")
 
     def alone(self) -> AbstractContextManager[object]:
         """Mutual exclusion of the processes. Raises OSError."""

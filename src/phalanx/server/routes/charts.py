@@ -96,7 +96,7 @@ def show_chart(  # noqa: PLR0913 - each is a parameter of the query
         with _series(here, run_id, is_done=False) as found:
             return draw(found).encode()
 
-    content = here.recent.get(("chart", request.url.path, request.url.query), draw_anew)
+    content = here.recent.get(("chart", request.url.path, request.url.query), draw_anew, run_id=run_id)
     tag = f'"{sha256(content).hexdigest()[:32]}"'
     return _unchanged(tag) if _is_known(request, tag) else ColumnsResponse(content, tag)
 

@@ -112,7 +112,7 @@ def list_trials(  # noqa: PLR0913, PLR0917 - each is a parameter of the query
         return {"count": count, "seq": report.state.seq, "trials": report.with_attempts(here.store, rows)}
 
     key = ("trials", run_id, sort, limit, offset, changed_after)
-    return EncodedJsonResponse(here.recent.get(key, lambda: _reported(request, here, run_id, make)))
+    return EncodedJsonResponse(here.recent.get(key, lambda: _reported(request, here, run_id, make), run_id=run_id))
 
 
 @router.get("/importance", response_model=ParamImportance)
@@ -120,7 +120,7 @@ def show_importance(run_id: str, request: Request, here: Here) -> JsonResponse:
     """How much each param decided whether a trial is among the best (PED-ANOVA), most important first, and the number
     of trials that this rests on."""
     make = partial(_reported, request, here, run_id, GroupReport.importance)
-    return EncodedJsonResponse(here.recent.get(("importance", run_id), make))
+    return EncodedJsonResponse(here.recent.get(("importance", run_id), make, run_id=run_id))
 
 
 @router.post("/pause", response_model=ChangedGroup, responses=refusals(507))

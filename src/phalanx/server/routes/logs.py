@@ -91,7 +91,7 @@ def show_lines(  # noqa: PLR0913 - each is a parameter of the query
         return encoded(_window_row(chosen, window))
 
     question = ("lines", run_id, tuple(replica or ()), attempt, before, after, around, limit, fold, ansi)
-    return EncodedJsonResponse(here.recent.get(question, make))
+    return EncodedJsonResponse(here.recent.get(question, make, run_id=run_id))
 
 
 def _window(  # noqa: PLR0913 - see `show_lines`

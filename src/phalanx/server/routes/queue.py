@@ -78,16 +78,16 @@ def _report(active: list[Run], request: Request, here: Context) -> QueueReport:
     blocked: CachedResponse[set[str]] = request.app.state.queue
     return QueueReport(
         active,
-        blocked.get("blocked", ACTIVE_S, here.store.blocked),
+        blocked.get(("blocked", here.shared.changes()), ACTIVE_S, here.store.blocked),
         lambda run: kept.get(run.id, PLANS_S, lambda: requested(here.home, run)),
         _machine(request)[0],
     )
 
 
 def _active(request: Request, here: Context) -> list[Run]:
-    """Cached: thousands of runs may wait, and many pages show them."""
+    """Cached until a client changes something: thousands of runs may wait, and many pages show them."""
     kept: CachedResponse[list[Run]] = request.app.state.queue
-    return kept.get("active", ACTIVE_S, here.store.active)
+    return kept.get(("active", here.shared.changes()), ACTIVE_S, here.store.active)
 
 
 def _machine(request: Request) -> tuple[Capacity, tuple[str, ...]]:

@@ -61,8 +61,8 @@ def group_runs(  # noqa: PLR0913 - each is a parameter of the query
         return encoded({"count": count, "by": fields, "groups": [_group_row(group) for group in found]})
 
     whose = caller.name if "starred" in q else ""
-    key = ("grouped", by, q, columns, sort, limit, offset, shown, archived, whose)
-    return EncodedJsonResponse(here.recent.get(key, make))
+    key = ("grouped", by, q, columns, sort, limit, offset, shown, archived)
+    return EncodedJsonResponse(here.recent.get(key, make, whose=whose))
 
 
 def _group_row(group: GroupedRuns) -> dict[str, Any]:

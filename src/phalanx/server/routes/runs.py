@@ -71,8 +71,8 @@ def list_runs(  # noqa: PLR0913 - each is a parameter of the query
         return encoded({**found, "runs": rows if columns is None else [_cut(row, columns) for row in rows]})
 
     whose = caller.name if "starred" in q else ""
-    key = ("runs", q, sort, limit, offset, shown, columns, fold, archived, whose)
-    return EncodedJsonResponse(here.recent.get(key, make))
+    key = ("runs", q, sort, limit, offset, shown, columns, fold, archived)
+    return EncodedJsonResponse(here.recent.get(key, make, whose=whose))
 
 
 def _cut(row: dict[str, Any], columns: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from phalanx.store.series.points import point_files
 from phalanx.store.series.summaries import FolderSummaries
 
 TAIL = 1 << 16  # bytes: many records of usual size
+OVERLAP = 512  # bytes before those that are new: the first of these may be the end of a record
 MOST_RUNS = 64
 
 
@@ -93,9 +94,11 @@ class _Replica:
             try:
                 with (self.folder / name).open("rb") as stream:
                     state = os.fstat(stream.fileno())
-                    if self.sizes.get(name) == (state.st_ino, state.st_size):
+                    inode, size = self.sizes.get(name, (0, 0))
+                    if (inode, size) == (state.st_ino, state.st_size):
                         continue
-                    found = _last_step(stream.fileno(), state.st_size)
+                    is_longer = inode == state.st_ino and size < state.st_size
+                    found = _last_step(stream.fileno(), state.st_size, size if is_longer else 0)
             except OSError:
                 continue  # compacted meanwhile
             self.sizes[name] = (state.st_ino, state.st_size)
@@ -114,9 +117,10 @@ class _Replica:
         return max((ReplicaStep(one.step, one.at) for one in known), default=None)
 
 
-def _last_step(descriptor: int, size: int) -> ReplicaStep | None:
-    """The largest step among the last records. If a record is larger than the first read, more is read."""
-    length = TAIL
+def _last_step(descriptor: int, size: int, known: int) -> ReplicaStep | None:
+    """The largest step among the last records, after the `known` bytes. If a record is larger than the first read, more
+    is read."""
+    length = min(TAIL, size - known + OVERLAP)
     while True:
         records = split(os.pread(descriptor, min(length, size), max(0, size - length)))[0]
         moments = [MOMENT.unpack_from(one.payload) for one in records if _has_moment(one.kind, one.payload)]
