@@ -14,7 +14,7 @@ SMOKED = $(if $(SMOKE),-m smoke)
 # even if PYTHONDONTWRITEBYTECODE is set.
 AT_ONCE := PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 4 --dist worksteal
 
-.PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-mlflow-own test-s3 test-tensorboard test-corpus fuzz chaos lint bench bench-groups bench-peers bench-search bench-trackers bench-frameworks frameworks test-frameworks test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
+.PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-mlflow-own test-s3 test-tensorboard test-corpus fuzz chaos lint bench bench-groups bench-peers bench-search bench-trackers bench-frameworks frameworks test-frameworks test-build test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
 
 help: ## show this help
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -50,7 +50,7 @@ test-rest: setup ## run what `make test` skips: slow tests, and many more exampl
 test-full: setup ## run `test` and `test-rest` together
 	PHALANX_EXAMPLES=1 PHALANX_TEST_PROCESSES=1 $(AT_ONCE)
 
-test-everything: lint test-full test-install test-api test-web test-postgres test-mlflow test-s3 test-tensorboard test-trackers test-frameworks test-slurm chaos-slurm test-kubernetes chaos demo ## run every suite completely; takes hours
+test-everything: lint test-full test-install test-api test-web test-postgres test-mlflow test-s3 test-tensorboard test-trackers test-frameworks test-build test-slurm chaos-slurm test-kubernetes chaos demo ## run every suite completely; takes hours
 
 test-postgres: setup ## test the store and two servers of one home on a real PostgreSQL (installed from Debian if missing)
 	scripts/with_postgres.sh $(PYTEST) tests/store tests/server/test_mlflow_search.py tests/server/test_two_servers.py -n 2
@@ -150,6 +150,9 @@ builds: $(READY) ## build what the integration suites need outside the repositor
 	$(BIN)/python scripts/environments.py
 
 SLURM := PHALANX_TEST_SLURM=1 PHALANX_NEVER_SKIP=torch$(comma)tensorflow $(PYTEST)
+
+test-build: setup ## test builds of images with real builders and a registry (root, Debian; installs its packages)
+	PHALANX_TEST_BUILD=1 $(PYTEST) tests/builders $(SMOKED)
 
 test-slurm: setup ## test on a real Slurm cluster started on this machine (root, Debian; installs its packages)
 	$(if $(SMOKE),,$(PYTHON) scripts/environments.py torch tensorflow)

@@ -20,7 +20,9 @@ from scripts import build_kubernetes
 from scripts.environments import ENVIRONMENTS
 
 OTHERS = {
+    "buildah": "buildah",
     "chromium": "chromium",
+    "docker-registry": "docker-registry",
     "pg_lsclusters": "postgresql",
     "fish": "fish",
     "shellcheck": "shellcheck",

@@ -41,6 +41,7 @@ def _by_packages(*names: str) -> Callable[[pytest.Config], bool]:
 
 SUITES = (
     Suite("test-api", ("api",), _by_variable("PHALANX_TEST_API")),
+    Suite("test-build", ("builders",), _by_variable("PHALANX_TEST_BUILD")),
     Suite("test-corpus", ("corpus", "frameworks/test_seeds.py"), _by_variable("PHALANX_TEST_CORPUS")),
     Suite("test-corpus CORPUS2=folder", ("corpus/test_later_files.py",), _by_variable("PHALANX_TEST_CORPUS2")),
     Suite("test-frameworks", ("frameworks",), _by_path("frameworks")),

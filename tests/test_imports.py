@@ -77,13 +77,24 @@ ALLOWED: dict[str, set[str]] = {
         *FILES_OF_RUNS,
         *("ingest", "formats", "home", "store", "tracking", "spool", "stored_plan", "strict_json", "errors", "extras"),
     },
+    "settings": {"spec", "errors"},
+    "notifications": {
+        *FILES_OF_RUNS,
+        *("settings", "spec", "home", "store", "naming", "spool", "errors"),
+    },
+    "retention": {
+        *FILES_OF_RUNS,
+        *("settings", "spec", "ingest", "artifacts", "home", "store", "path_patterns", "errors"),
+    },
     "scheduler": {
         *FILES_OF_RUNS,
+        *("notifications", "retention"),
         *("submission", "spec", "tune", "backends", "ingest", "registry", "artifacts", "insight", "home", "store"),
         *("agent", "tracking", "ends", "naming", "stored_plan", "errors"),
     },
     "submission": {
         *FILES_OF_RUNS,
+        "notifications",
         *("backends", "sites", "plan", "spec", "tune", "artifacts", "registry", "ingest", "home", "store"),
         *("insight", "agent", "tracking", "naming", "placeholders", "stored_plan", "errors", "extras"),
     },

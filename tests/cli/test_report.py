@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -20,7 +22,7 @@ from phalanx.home.shared_documents import SharedDocuments
 from phalanx.reports.records import Reports
 from phalanx.spool import PointWriter
 from phalanx.store import Store
-from tests.cli.homes import Place
+from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
 from tests.cli.running import Answer
 from tests.server.site import Site
 
@@ -114,7 +116,7 @@ def test_a_report_is_written_read_changed_exported_and_deleted(report: Caller, s
     made = report("create", "r.md", "--project", "vision", "--json").data
     report_id = made["report"]["id"]
     assert (made["report"]["title"], made["faults"]) == ("Learning rates", [])
-    assert report("show", report_id[:4]).out == TEXT
+    assert report("show", report_id[:4]).out == TEXT.partition("\n\n")[2]  # the heading is the title
     listed = report("list", "--project", "vision")
     assert re.search(rf"{report_id} +vision +\d{{4}}-\d\d-\d\d .* Learning rates$", listed.out, re.MULTILINE)
     assert report("list", "--project", "other", "--json").data["reports"] == []
@@ -173,7 +175,7 @@ def test_wrong_calls_are_refused_in_a_sentence(report: Caller) -> None:
     for arguments, said in (
         (("show", "nothing"), "there is no report `nothing`: `phalanx report list` lists all"),
         (("create", "gone.md"), "cannot read gone.md"),
-        (("create", "-"), "no heading `# …`"),
+        (("create", "-"), "does not begin with a heading `# …`"),
         (("create", "-", "--title", "a\nb"), "line breaks"),
         (("create", "-", "--title", "x" * 201), "200"),
         (("create", "-", "--title", "x", "--project", "*"), "all projects"),
@@ -183,3 +185,14 @@ def test_wrong_calls_are_refused_in_a_sentence(report: Caller) -> None:
     for _ in range(2):
         assert report("create", "-", "--title", "twice", text="x").code == 0
     assert "2 reports match `twice`" in report("show", "twice").err
+
+
+@pytest.mark.slow
+def test_an_export_finds_runs_that_no_one_has_looked_at_yet(place: Place) -> None:
+    """As a plain script has tracked them: they are in the home, but not in its database."""
+    code = "from phalanx import tracking\nwith tracking.start(name='fresh') as run:\n    run.log(loss=0.5, step=1)\n"
+    done = subprocess.run([sys.executable, "-c", code], env=place.environment(), check=False, timeout=60)
+    assert done.returncode == 0
+    report = Caller(place.folder, PHALANX_HOME=str(place.home))
+    assert report("create", "-", text="# All\n\n```table\n```\n").code == 0
+    assert ">fresh<" in report("export", "All", "-o", "-").out

@@ -93,6 +93,8 @@ CALLS: dict[str, list[str]] = {
     "projects describe": ["default", "where runs go"],
     "projects rm": ["team"],
     "projects show": ["default"],
+    "notify": ["{first}"],
+    "gc": ["--dry-run"],
     "advise": ["{first}"],
     "size": ["-f", "file.yml", "--try", "cpu=1", "--for", "1s"],
     "metrics": ["{first}", "loss", "--plot"],

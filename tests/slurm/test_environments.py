@@ -261,3 +261,13 @@ def test_nodes_without_modules_say_so(place: SlurmPlace) -> None:
     found = ran(place, "true", environment={**SMALL, "python": {"modules": ["python/3.11"]}})
     assert found["status"] == "failed"
     assert "this node has no modules, and the file asks for some" in found["reason"], found["reason"]
+
+
+def test_a_build_runs_as_a_job_and_later_runs_use_its_environment(place: SlurmPlace) -> None:
+    steps = ["echo made >>$VIRTUAL_ENV/steps"]
+    built = over(place, submit(place, "", kind="build", build_steps=steps))[0]
+    assert built["status"] == "succeeded", log(place, built["id"])
+    used = ran(place, "cat $VIRTUAL_ENV/steps; command -v python", build={"ref": built["id"]})
+    first, python = log(place, used["id"]).split()
+    assert first == "made"
+    assert python.startswith(str(place.home / "builds"))

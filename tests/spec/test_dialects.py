@@ -369,7 +369,7 @@ def test_every_dialect_of_the_same_run_gives_the_same_spec() -> None:
     assert all(other == first for other in others)
 
 
-def test_the_environment_of_a_build_is_kept_and_its_note_says_that_it_is_not_used() -> None:
+def test_the_environment_of_a_build_is_its_own() -> None:
     spec = load_text(
         f"{EXPERIMENT}build: {{image: x, environment: {{resources: {{cpu: 2}}, node_selectors: {{a: b}}}}}}\n"
     )
@@ -380,9 +380,7 @@ def test_the_environment_of_a_build_is_kept_and_its_note_says_that_it_is_not_use
     assert settings.resources.cpu == Amount(2.0, 2.0)
     assert settings.node_selector == {"a": "b"}
     assert spec.environment == Environment()
-    note = "`build.environment` is kept but not used: a build runs with the `environment` of the run"
-    assert note in [found.message for found in spec.notes]
-    assert "node_selector:" in assert_converts(spec, has_notes=True)
+    assert "node_selector:" in assert_converts(spec, has_notes=False)
 
 
 def test_the_environment_of_a_build_is_checked() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -10,6 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from phalanx.store import Store
 from tests.cli.homes import ALL_CPUS, THREE
+from tests.notebook.fake_jupyter import install
 from tests.web.browsing import Window
 from tests.web.homes import png
 from tests.web.serving import Served
@@ -81,15 +83,15 @@ def test_the_head_says_what_a_part_of_a_running_run_waits_for_until_it_is_over(s
 
 
 def test_a_running_notebook_says_how_to_reach_it_but_not_its_token(served: Served, window: Window) -> None:
-    running = {"status": "running", "finished_at": None, "backend": "outside"}  # no scheduler looks after it
-    run = served.remember("note1", name="notes", kind="notebook", **running)
-    page = window.go(f"/runs/{run.id}")
-    expect(page.get_by_text("phalanx notebook --url note1")).to_be_visible()
-    expect(page.get_by_role("button", name="Copy command")).to_be_visible()
-    ended = served.remember("note2", name="ended", kind="notebook")
-    page.goto(f"{served.url}/runs/{ended.id}")
-    expect(page.get_by_role("heading", level=1)).to_contain_text("ended")
-    expect(page.get_by_text("phalanx notebook --url")).to_have_count(0)
+    path = f"{install(served.folder / 'bin')}{os.pathsep}{os.environ['PATH']}"
+    answer = served.call("notebook", "--json", PATH=path)
+    assert answer.code == 0, answer.err
+    run_id, token = answer.data["id"], answer.data["url"].partition("token=")[2]
+    page = window.go(f"/runs/{run_id}")
+    expect(page.get_by_text(f"phalanx notebook --url {run_id}")).to_be_visible()
+    assert token not in page.content()
+    served.call("stop", run_id)
+    expect(page.get_by_text("phalanx notebook --url")).to_have_count(0, timeout=LONG_MS)
 
 
 def test_a_run_that_restarts_shows_its_attempts_and_what_each_of_them_printed(served: Served, window: Window) -> None:

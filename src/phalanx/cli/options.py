@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -55,6 +56,12 @@ def cluster_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+to_option = click.option(
+    "--to",
+    metavar="TARGET",
+    help="What a `kind: build` file makes: NAME.sif (Apptainer), NAME.tar, or REGISTRY/NAME:TAG. "
+    "Default: a virtual environment.",
+)
 assume_option = click.option(
     "--assume",
     metavar="OFFER",
@@ -95,6 +102,11 @@ def _complete_file(*_: Any) -> list[Any]:
     return [CompletionItem("", type="file")]
 
 
+def with_target(texts: list[tuple[str, bytes]], to: str | None) -> list[tuple[str, bytes]]:
+    """The files of a build, and `--to` laid over them."""
+    return texts if to is None else [*texts, ("--to", json.dumps({"to": to}).encode())]
+
+
 def read_files(files: tuple[str, ...]) -> list[tuple[str, bytes]]:
     """The contents of the named files, or of the default file. Raises CallError."""
     names = list(files) or [_default_file()]
@@ -131,11 +143,11 @@ def _default_file() -> str:
     return found
 
 
-def load(files: tuple[str, ...], params: tuple[str, ...]) -> Spec:
+def load(files: tuple[str, ...], params: tuple[str, ...], to: str | None = None) -> Spec:
     """The spec of the files and params of the command line. Raises SpecErrors with all errors, CallError."""
     from phalanx.cli.file_references import load_files
 
-    return load_files(read_files(files), parse_params(params)).spec
+    return load_files(with_target(read_files(files), to), parse_params(params)).spec
 
 
 def parse_params(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -40,6 +40,14 @@ class ProjectMethods(RunLookup):
         """Remove a project that has no runs."""
         self._wire.send("DELETE", _address(name))
 
+    def retention_plan(self, project: str | None = None) -> dict[str, Any]:
+        """What the retention of the server would remove. For admins."""
+        return dict(self._wire.get(joined("retention"), project=project))
+
+    def apply_retention(self, project: str | None = None) -> dict[str, Any]:
+        """Remove it: `freed` bytes, and `troubles`. For admins."""
+        return dict(self._wire.send("POST", joined("retention"), {"project": project}))
+
     def code(self, run: str | Run) -> CodeRecord:
         """The git commit and uncommitted changes of a run's code, and the files of its snapshot."""
         from phalanx.artifacts.code_record import CodeFile, CodeRecord

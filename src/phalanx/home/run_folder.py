@@ -84,6 +84,11 @@ class RunFolder:
         return found if isinstance(found, dict) else {}
 
     @property
+    def is_remote(self) -> bool:
+        """Whether it was submitted over a server: its `notify` may do less."""
+        return bool(self.submitted().get("remote"))
+
+    @property
     def code(self) -> Path:
         """Its snapshot, if it has one."""
         return self.path / run_paths.CODE

@@ -10,7 +10,8 @@ from typing import Any
 from phalanx import run_paths
 from phalanx.spool import JSON, Reader
 
-SHOWN = ("alert", "text", "table", "points", "image", "audio", "video", "histogram")  # kinds that people look at
+# Kinds that people look at
+SHOWN = ("alert", "removed", "text", "table", "points", "image", "audio", "video", "histogram")
 
 
 def read_events(
@@ -49,6 +50,9 @@ def event_text(event: dict[str, Any]) -> str:
     if kind == "alert":
         more = f": {event['text']}" if event.get("text") else ""
         return f"{event.get('level')}: {event.get('title')}{more}"
+    if kind == "removed":
+        files, size = len(event.get("files") or ()), float(event.get("size") or 0) / (1 << 20)
+        return f"removed {files} files ({size:.1f} MiB): {event.get('why')} (by {event.get('by')})"
     if kind == "text":
         return f"text {name}{step}: {event.get('text')}"
     if kind in ("table", "points"):

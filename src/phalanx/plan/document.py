@@ -178,7 +178,7 @@ def document_text(content: Mapping[str, Any]) -> str:
 def _python(plan: Plan) -> dict[str, Any]:
     """What to prepare on a node."""
     asked = plan.python._asdict()
-    steps = list(plan.build.build_steps) if plan.build is not None else []
+    steps = list(plan.setup_steps)
     return {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items()} | {
         "steps": steps
     }

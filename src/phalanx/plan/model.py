@@ -152,6 +152,12 @@ class Plan:
     notes: tuple[Note, ...] = field(default=(), compare=False)
 
     @property
+    def setup_steps(self) -> tuple[str, ...]:
+        """The steps that prepare the environment of each replica, where no image is built from them. Those of a build
+        are its command."""
+        return self.build.build_steps if self.build is not None and self.kind != "build" else ()
+
+    @property
     def is_distributed(self) -> bool:
         return len(self.replicas) > 1  # a launcher is never alone
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from phalanx.errors import Location, Note, SpecError, SpecErrors
+from phalanx.errors import CallError, Location, Note, SpecError, SpecErrors
 from phalanx.naming import LAUNCHER, SERVING
 from phalanx.placeholders import OwnValues, Value, host, path, port
-from phalanx.plan import frameworks, notebooks, replica_variables, variable_limit
+from phalanx.plan import builders, frameworks, notebooks, replica_variables, variable_limit
 from phalanx.plan.framework_checks import replicas_fault, wired_as
 from phalanx.plan.frameworks import Framework, ProcessGroup, Wiring
 from phalanx.plan.model import Member, Plan, Replica
@@ -19,10 +19,13 @@ from phalanx.spec.model import (
     MOST_REPLICAS,
     RESOURCE_NAMES,
     Amount,
+    Build,
     Kind,
+    NotifyEvent,
     Replicas,
     ReplicaSettings,
     Resources,
+    SlurmOptions,
     Spec,
 )
 
@@ -37,6 +40,8 @@ RUN_WIDE = (
     "max_restarts",
 )
 THREADS = "OMP_NUM_THREADS"
+# Slurm tells of the end of a job, however it ended, with END.
+SLURM_MAIL = {NotifyEvent.FAILED: "FAIL", NotifyEvent.SUCCEEDED: "END", NotifyEvent.STOPPED: "END"}
 Variables = Mapping[str, Value]
 
 
@@ -101,7 +106,7 @@ def make(
         max_restarts=spec.environment.settings.max_restarts or 0,
         hold_s=spec.environment.hold_s,
         notebook=notebooks.page_of(spec) if spec.kind is Kind.NOTEBOOK else None,
-        slurm=spec.environment.slurm,
+        slurm=_with_mail(spec),
         kubernetes=spec.environment.kubernetes,
         python=spec.environment.python,
         backend_settings=spec.environment.backends,
@@ -207,9 +212,21 @@ def _command(spec: Spec) -> tuple[str | None, tuple[Value, ...]]:
         )  # fmt: skip
         return "tensorboard", argv
     command = spec.command
-    if spec.kind is Kind.BUILD and spec.build is not None:
-        command = " && ".join(spec.build.build_steps) or None
+    if spec.kind is Kind.BUILD:
+        return _build_command(spec)
     return command, ("bash", "-c", command) if command else ()
+
+
+def _build_command(spec: Spec) -> tuple[str | None, tuple[Value, ...]]:
+    """Raises SpecErrors."""
+    if spec.environment.python.requirements:
+        message = "a build installs packages by its steps: write `build_steps: [pip install ...]`"
+        where = "environment.python.requirements"
+        raise SpecErrors([SpecError(_place(spec, where), where, message, None)])
+    try:
+        return builders.command_of(spec.build or Build())
+    except CallError as fault:
+        raise SpecErrors([SpecError(_place(spec, "to"), "to", str(fault), None)]) from None
 
 
 class _Kind:
@@ -347,6 +364,19 @@ def _place(spec: Spec, path_: str) -> Location:
     while steps and ".".join(steps) not in spec.places:
         steps.pop()
     return spec.places.get(".".join(steps)) or Location(spec.name or "file")
+
+
+def _with_mail(spec: Spec) -> SlurmOptions:
+    """The options of Slurm, with the mail that it sends itself (`by: slurm`)."""
+    slurm = spec.environment.slurm
+    rules = [rule for rule in spec.notify if rule.by == "slurm"]
+    if not rules or {"mail-user", "mail-type"} & dict(slurm.directives).keys():
+        return slurm
+    kinds = dict.fromkeys(kind for event, kind in SLURM_MAIL.items() if any(event in rule.on for rule in rules))
+    users = dict.fromkeys(address for rule in rules for address in rule.target)
+    return slurm._replace(
+        directives=(*slurm.directives, ("mail-type", ",".join(kinds) or "NONE"), ("mail-user", ",".join(users)))
+    )
 
 
 def _note(spec: Spec, path_: str, message: str) -> Note:

@@ -9,7 +9,7 @@ from typing import Any
 
 from phalanx.backends.contract import LOCAL_BACKENDS, Observation
 from phalanx.backends.local import runner
-from phalanx.ends import read_end
+from phalanx.ends import Cause, read_end
 from phalanx.errors import CallError
 from phalanx.home import attempts
 from phalanx.home.attempts import AttemptFolder
@@ -17,9 +17,11 @@ from phalanx.home.home import Home
 from phalanx.ingest.adoption import adopt_all
 from phalanx.ingest.indexer import RunIndexers
 from phalanx.insight.autopsy import FirstFailure
+from phalanx.notifications.notices import NoticeBoard
 from phalanx.scheduler import post_run
 from phalanx.scheduler.active_runs import ActiveRun
 from phalanx.scheduler.resumes import apply_requests
+from phalanx.spec.model import NotifyEvent
 from phalanx.store import Run, StatusChange, Store
 from phalanx.store.statuses import DONE, Status, may_follow
 from phalanx.stored_plan import PlanDamaged
@@ -50,9 +52,11 @@ class Ledger:
         self.looked_at = (-1, -1)  # modification times of the runs' folder at the last two looks for new runs
         self.look_at = float("-inf")
         self.indexers = RunIndexers(home, store)
+        self.notices = NoticeBoard(home)
 
     def adopt(self) -> None:
         """Add rows for run folders without one: their submitter was killed in between."""
+        self.notices.look(self.store, self.clock())
         arrived = self.home.arrived()
         self.forget(arrived)
         adopt_all(self.home, self.store, arrived)
@@ -139,6 +143,8 @@ class Ledger:
         """Store which replica failed first."""
         if failed is not None:
             self.store.put_fact(run.id, "failure", failed.as_fact(run.attempt))
+            if failed.end.cause == Cause.STALLED:
+                self.notices.leave(run, NotifyEvent.STALLED, run.attempt, failed.why)
 
     def finish(self, run: Run, status: Status, reason: str) -> None:
         """End a run. The environment is removed first: after the status has changed, no later pass would remove it."""
@@ -182,6 +188,9 @@ class Ledger:
     def _append(self, run: Run, status: Status, reason: str, attempt: int) -> None:
         folder, watched = self.home.run(run.id), self.watched.get(run.id)
         number = watched.number if watched else len(folder.history()) or len(self.store.statuses(run.id))
+        is_end = status in DONE and run.status not in DONE
+        if is_end:
+            self.notices.leave_end(run, status, number + 1, reason)
         # A clock may be set back: the time of a status is never before that of the previous one.
         at = self._time_elsewhere(run, status)
         now = max(
@@ -194,3 +203,5 @@ class Ledger:
         if watched:
             watched.number, watched.at = change.number, change.at
         self.store.record(change)
+        if is_end:
+            self.notices.start_sender()

@@ -54,7 +54,9 @@ def _pays(folder: Path) -> bool:
 
 
 def _has_rules(folder: Path) -> bool:
-    """Whether its file says which models to register."""
+    """Whether its file says which models to register, or which checkpoints to keep."""
+    if (folder / run_paths.KEEP).exists():
+        return True
     try:
         return bool(read_plan(folder).models)
     except (OSError, PlanDamaged):
@@ -108,6 +110,7 @@ def process(home: Home, store: Store, run_id: str) -> None:
     from phalanx.artifacts.remote import push
     from phalanx.registry.candidates import register_models
     from phalanx.registry.registry import Registry, finalize_outputs
+    from phalanx.retention.cleanup import apply_keep
     from phalanx.store.series.compaction import compact
 
     folder = home.run(run_id).path
@@ -117,6 +120,7 @@ def process(home: Home, store: Store, run_id: str) -> None:
             compact(folder, attempt)
         if folder.is_dir():
             register_models(Registry(home, store), run_id)
+            apply_keep(home, store, run_id)
             finalize_outputs(home, store, run_id)
         url = os.environ.get(URL)
         if url and folder.is_dir():

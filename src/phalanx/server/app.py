@@ -49,6 +49,7 @@ from phalanx.server.routes import (
     projects,
     queue,
     reports,
+    retention,
     run_actions,
     run_marks,
     run_tables,
@@ -71,7 +72,7 @@ from phalanx.store.series.replica_steps import ReplicaSteps
 GROUPS = (
     *(submissions, snapshots, run_actions, run_marks, run_tables, views, groups, pipelines, specs, topology, usage),
     *(queue, live, projects, code, runs, series, charts, compare, tensorboard, reports, previews, files, pods, logs),
-    *(model_files, model_versions, models, mlflow),
+    *(model_files, model_versions, models, mlflow, retention),
     *(session, sign_on_routes, own_tokens, metrics, static_page),
 )
 

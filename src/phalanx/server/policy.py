@@ -60,6 +60,8 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("POST", f"{V1}/session/tokens"): Rule.SIGNED_IN,
     ("DELETE", f"{V1}/session/tokens/{{name}}"): Rule.SIGNED_IN,
     ("GET", f"{V1}/audit"): Rule.ADMIN,
+    ("GET", f"{V1}/retention"): Rule.ADMIN,
+    ("POST", f"{V1}/retention"): Rule.ADMIN,
     # runs
     ("GET", f"{V1}/runs"): Rule.SIGNED_IN,
     ("GET", f"{V1}/projects"): Rule.SIGNED_IN,
@@ -213,6 +215,8 @@ COSTLY = {
     ("GET", f"{V1}/runs.csv"),
     ("POST", f"{V1}/runs/submit"),
     ("POST", f"{V1}/tensorboard"),
+    ("GET", f"{V1}/retention"),
+    ("POST", f"{V1}/retention"),
 }
 PIECES = {("PUT", f"{RUN}/files/{{path:path}}"), ("PUT", f"{POD}/files/{{path:path}}")}
 # Packed for each request, and all pods of a run ask at once

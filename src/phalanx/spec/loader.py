@@ -15,6 +15,7 @@ from phalanx.spec.params import Params, declared_value, parse_value, type_fault
 from phalanx.spec.pipelines.reader import read_pipeline
 from phalanx.spec.schema import (
     BUILD_FIELDS,
+    BUILD_TO,
     RUN_BACKENDS,
     VARIABLE,
     environment,
@@ -197,13 +198,8 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
     if own.get("build") == Build():
         del own["build"]  # an empty section has no meaning
     if kind is Kind.BUILD:
-        own["build"] = Build(**{key: values[key] for key in BUILD_FIELDS if key in values})
+        own["build"] = Build(**{key: values[key] for key in (*BUILD_FIELDS, *BUILD_TO) if key in values})
         own["backend"] = values.get("backend")
-    elif own.get("build") is not None and own["build"].environment is not None:
-        where = root.get("build")
-        assert where is not None
-        message = "`build.environment` is kept but not used: a build runs with the `environment` of the run"
-        findings.note(where.get("environment") or where, message)
     if isinstance(values.get("outputs"), CollectOptions):
         own["collect"] = values["outputs"]
     shown = params.values if search is None else {name: thaw(document["params"][name]) for name in params.nodes}
@@ -222,7 +218,10 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
     )
 
 
-_COPIED = ("name", "description", "tags", "after", "logging", "framework", "backend", "models", "environment", "build")
+_COPIED = (
+    *("name", "description", "tags", "after", "logging", "framework", "backend"),
+    *("models", "notify", "environment", "build"),
+)
 
 
 def _kind(root: Node, findings: Diagnostics) -> Kind:
@@ -423,7 +422,7 @@ def _matrix_names(root: Node) -> set[str]:
 
 
 _PLACED = (
-    ("framework",), ("backend",), ("environment",), ("environment", "replicas"),
+    ("notify",), ("framework",), ("backend",), ("environment",), ("environment", "replicas"),
     ("environment", "replicas", "n_ps"), ("environment", "replicas", "n_workers"),
     ("environment", "replicas", "launcher"), ("environment", "replicas", "master_task"),
     ("environment", "replicas", "processes"), ("environment", "env_vars"),

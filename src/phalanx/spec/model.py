@@ -115,12 +115,23 @@ class OutputsRefs(NamedTuple):
     experiments: tuple[str, ...] = ()
 
 
+class KeepOptions(NamedTuple):
+    """Which checkpoints stay when a run has ended. `path` has `{step}` where the step of a checkpoint is."""
+
+    path: str
+    last: int = 1
+    best: int | None = None
+    metric: str | None = None
+    is_largest_best: bool | None = None  # None: judged by the name of the metric
+
+
 class CollectOptions(NamedTuple):
     """Files of the working folder that become outputs. Without patterns: those that look like results."""
 
     collect: tuple[str, ...] | None = None
     max_mib: float = 2048.0
     max_files: int = 1000
+    keep: KeepOptions | None = None
 
 
 class ModelOptions(NamedTuple):
@@ -130,6 +141,28 @@ class ModelOptions(NamedTuple):
     path: str
     metric: str | None = None
     is_largest_best: bool = True
+
+
+class NotifyEvent(StrEnum):
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+    STOPPED = "stopped"
+    STALLED = "stalled"  # an attempt was ended because it did nothing any more
+    WAITING = "waiting"  # in a queue, for longer than the rule allows
+
+
+ENDS_TOLD = (NotifyEvent.FAILED, NotifyEvent.SUCCEEDED, NotifyEvent.STOPPED)  # unless the rule says otherwise
+
+
+class NotifyRule(NamedTuple):
+    """Who is told of what happens to a run. `by`: Slurm sends the mail itself."""
+
+    channel: str  # command, mail or webhook
+    target: tuple[str, ...]
+    on: tuple[NotifyEvent, ...] = ENDS_TOLD
+    waiting_s: float | None = None
+    trials: bool = False
+    by: str | None = None
 
 
 class SlurmOptions(NamedTuple):
@@ -216,7 +249,8 @@ class Build(NamedTuple):
     branch: str | None = None
     nocache: bool = False
     backend: str | None = None
-    environment: Environment | None = None  # of the build itself; no backend uses it yet
+    environment: Environment | None = None  # of the build itself, where one runs before the run
+    to: str | None = None  # of `kind: build`: the image to make; None: a virtual environment
 
 
 class Logging(NamedTuple):
@@ -349,6 +383,7 @@ class Spec:
     outputs: tuple[Variable, ...] = ()
     collect: CollectOptions = field(default_factory=CollectOptions)
     models: tuple[ModelOptions, ...] = ()
+    notify: tuple[NotifyRule, ...] = ()
     environment: Environment = field(default_factory=Environment)
     build: Build | None = None
     command: str | None = None

@@ -27,7 +27,7 @@ from phalanx.spec.model import (
     thaw,
 )
 from phalanx.spec.pipelines.fields import OP, SCHEDULE
-from phalanx.spec.section_fields import ANY_VALUE, COLLECT, HPTUNING, MODEL, NAME
+from phalanx.spec.section_fields import ANY_VALUE, COLLECT, HPTUNING, MODEL, NAME, NOTIFY
 from phalanx.spec.shapes import (
     INVALID,
     Boolean,
@@ -292,7 +292,13 @@ BUILD_FIELDS: dict[str, Field] = {
     "nocache": Field(Boolean(), "Build without the cache."),
     "backend": Field(TextShape(choices=("native", "kaniko", "other")), "The image builder."),
 }
-_OF_BUILD = Field(environment(Kind.BUILD), "The environment of the build itself. Kept, but not used yet.")
+BUILD_TO = {
+    "to": Field(
+        TextShape(),
+        "What to make: `NAME.sif`, `NAME.tar` or `REGISTRY/NAME:TAG`. Without it, a virtual environment is made.",
+    )
+}
+_OF_BUILD = Field(environment(Kind.BUILD), "Resources and placement of the build, where it runs before the run.")
 BUILD = RecordShape("build", {**BUILD_FIELDS, "environment": _OF_BUILD}, Build, _one_base)
 
 
@@ -386,6 +392,7 @@ _AFTER = {
         "Runs to wait for: `RUN`, or `RUN:failed`, `RUN:done` for another end than success.",
     )
 }
+_NOTIFY = {"notify": Field(NOTIFY, "Who is told of the end of the run: by mail, a webhook or a command.")}
 _PARAMS = {"params": Field(MapOf(), "Values for templates and for POLYAXON_PARAMS.")}
 _RUN_BACKEND = {"backend": Field(TextShape(), f"Where to run: {', '.join(RUN_BACKENDS)}. `native`: as configured.")}
 _FRAMEWORK = {"framework": Field(TextShape(), "The training framework. It decides how replicas find each other.")}
@@ -403,20 +410,21 @@ def _sections(kind: Kind, backends: Mapping[str, Field] = EMPTY) -> dict[str, Fi
     if kind in DISTRIBUTED_KINDS:
         tuning = {"hptuning": Field(HPTUNING, "the matrix and the search algorithm", required=True)}
         return {
-            **_HEADER, **_AFTER, **_FRAMEWORK, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
+            **_HEADER, **_AFTER, **_NOTIFY, **_FRAMEWORK, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
             **(tuning if kind is Kind.GROUP else {}),
             **_environment_field(kind, backends), **_BUILD, **_RUN,
         }  # fmt: skip
     if kind is Kind.JOB:
         return {
-            **_HEADER, **_AFTER, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
+            **_HEADER, **_AFTER, **_NOTIFY, **_RUN_BACKEND, **_VARIABLES, **_MODELS, **_PARAMS,
             **_environment_field(kind, backends), **_BUILD, **_RUN,
         }  # fmt: skip
     if kind is Kind.BUILD:
-        return {**_HEADER, **_VARIABLES, **_environment_field(kind, backends), **BUILD_FIELDS}
+        return {**_HEADER, **_AFTER, **_VARIABLES, **_environment_field(kind, backends), **BUILD_FIELDS, **BUILD_TO}
     if kind is Kind.PIPELINE:
         return {
             **_HEADER,
+            **_NOTIFY,
             **_RUN_BACKEND,
             "concurrency": Field(Number(low=1, whole=True), "Number of concurrent ops."),
             "schedule": Field(SCHEDULE, "The schedule."),

@@ -1,5 +1,5 @@
-"""Fields of `hptuning`, `outputs` and `models`: searches, which files are kept, and which of them become models; and
-shapes that several sections use."""
+"""Fields of `hptuning`, `outputs`, `models` and `notify`: searches, which files are kept, which of them become models,
+and who is told of the end of a run; and shapes that several sections use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from phalanx.path_patterns import pattern_steps
 from phalanx.spec import quantities
 from phalanx.spec.matrix import Matrix
-from phalanx.spec.model import CollectOptions, ModelOptions
+from phalanx.spec.model import ENDS_TOLD, CollectOptions, KeepOptions, ModelOptions, NotifyEvent, NotifyRule
 from phalanx.spec.shapes import (
     INVALID,
     Anything,
@@ -328,6 +328,62 @@ class PathPattern(NamedTuple):
         return self.what
 
 
+STEP = "{step}"
+
+
+class StepPattern(NamedTuple):
+    """A pattern of paths with one `{step}`, where the number of a step is."""
+
+    what: str = "a pattern of paths with `{step}`, such as `checkpoints/step-{step}.pt`"
+
+    def read(self, node: Node, findings: Diagnostics) -> Any:
+        text = PathPattern(self.what).read(node, findings)
+        if text is INVALID:
+            return INVALID
+        named = [step for step in text.split("/") if STEP in step]
+        after = text.partition(STEP)[2]
+        if text.count(STEP) != 1 or named[0].count("*") > 1 or "**" in after:
+            hint = f"write `{STEP}` once, with at most one `*` beside it, as in `checkpoints/step-{STEP}.pt`"
+            findings.error(node, f"`{text[:60]}` does not say where the step is", hint)
+            return INVALID
+        return text
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": len(STEP), "maxLength": LONGEST_PATTERN}
+
+    def words(self) -> str:
+        return self.what
+
+
+def _best_of_what(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
+    if ("best" in values) != ("of" in values):
+        findings.error(node, "`best` needs `of`, and `of` needs `best`", "write `{best: 3, of: val_loss}`")
+    if "optimization" in values and "of" not in values:
+        findings.error(node.get("optimization") or node, "`optimization` is about the metric of `of`")
+
+
+def _keep_options(of: str | None = None, optimization: str | None = None, **values: Any) -> KeepOptions:
+    is_largest_best = None if optimization is None else optimization == "maximize"
+    return KeepOptions(**values, metric=of, is_largest_best=is_largest_best)
+
+
+KEEP = RecordShape(
+    "keep",
+    {
+        "path": Field(StepPattern(), "the checkpoints in the outputs: `checkpoints/step-{step}.pt`", required=True),
+        "last": Field(Number(low=1, high=100_000, whole=True), "How many of the newest to keep. Default: 1."),
+        "best": Field(Number(low=1, high=100_000, whole=True), "How many of the best to keep."),
+        "of": Field(TextShape(), "The metric that says which are the best: its value at the step of a checkpoint."),
+        "optimization": Field(
+            TextShape(choices=("maximize", "minimize")), "Whether large values are good. Default: by the metric's name."
+        ),
+    },
+    _keep_options,
+    _best_of_what,
+    hint="write `keep: {path: checkpoints/step-{step}.pt, best: 3, of: val_loss}`",
+)
+
+
 def _few_patterns(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
     if len(values.get("collect", ())) > MOST_PATTERNS:
         where = node.get("collect") or node
@@ -351,6 +407,7 @@ COLLECT = RecordShape(
             "How much to copy at most. Default: 2Gi.",
         ),
         "max_files": Field(Number(low=0, high=100_000, whole=True), "How many files to copy at most. Default: 1000."),
+        "keep": Field(KEEP, "Which checkpoints stay when the run has ended. The others are removed. Default: all."),
     },
     _collect_options,
     _few_patterns,
@@ -381,3 +438,70 @@ MODEL = RecordShape(
     _model_options,
     hint='write `models: [{name: mnist, path: "*.pt"}]`',
 )
+
+
+# notify --------------------------------------------------------------------------------------------------------------
+
+CHANNELS = ("command", "mail", "webhook")
+MOST_TARGETS = 20
+TIME = Quantity(quantities.seconds, 'a time (seconds, or "90m", "1d12h")')
+ADDRESS = TextShape(
+    pattern=r"[^\s@<>,;:\"()\[\]\\\x00-\x1f\x7f-\x9f]{1,64}@[A-Za-z0-9.-]{1,253}\Z", what="a mail address"
+)
+HOOK = TextShape(
+    pattern=r"https?://[A-Za-z0-9.:\[\]-]{1,253}(/[!-\"$-~]{0,2000})?\Z|[A-Za-z][A-Za-z0-9._-]{0,99}\Z",
+    what="a URL such as https://host/path, or the name of a webhook of the home",
+)
+_WORD = TextShape(pattern=r"[^\x00]{1,4000}\Z", what="a word of a command", numbers=True)
+
+
+def _one_channel(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:
+    given = [name for name in CHANNELS if node.get(name) is not None]
+    if len(given) != 1:
+        findings.error(node, "an item of `notify` needs one of `command`, `mail` and `webhook`")
+    if len(values.get("command", ())) == 1 and " " in values["command"][0].strip():
+        where = node.get("command") or node
+        findings.error(where, "no shell reads `command`", "write a list of words: `command: [notify-send, done]`")
+    if node.get("by") is not None and "mail" not in given:
+        findings.error(node.get("by") or node, "`by` is for `mail`")
+    for name in ("mail", "command"):
+        if len(values.get(name, ())) > MOST_TARGETS:
+            findings.error(node.get(name) or node, f"at most {MOST_TARGETS} are allowed")
+    if not values.get("on", True) and "waiting" not in values:
+        findings.error(node.get("on") or node, "without events and without `waiting`, it would never be sent")
+
+
+def _notify_rule(**values: Any) -> NotifyRule:
+    channel = next(name for name in CHANNELS if name in values)
+    target = values[channel]
+    waiting_s = values.get("waiting")
+    usual = () if waiting_s is not None else ENDS_TOLD
+    return NotifyRule(
+        channel,
+        (target,) if isinstance(target, str) else tuple(target),
+        tuple(map(NotifyEvent, values.get("on", usual))),
+        waiting_s,
+        bool(values.get("trials", False)),
+        values.get("by"),
+    )
+
+
+NOTIFY_RULE = RecordShape(
+    "an item of `notify`",
+    {
+        "command": Field(ListOf(_WORD, lone=True), "A program and its arguments. It gets JSON on standard input."),
+        "mail": Field(ListOf(ADDRESS, lone=True), "Mail addresses."),
+        "webhook": Field(HOOK, "A URL that gets a signed POST, or the name of a webhook in the home's config.yml."),
+        "on": Field(
+            ListOf(TextShape(choices=tuple(event for event in NotifyEvent if event != NotifyEvent.WAITING)), lone=True),
+            "What to tell of: failed, succeeded, stopped, stalled. Default: failed, succeeded, stopped.",
+        ),
+        "waiting": Field(TIME, 'Also tell when the run has waited in a queue for so long: "2h".'),
+        "trials": Field(Boolean(), "For a group: tell of each trial, too. Default: false."),
+        "by": Field(TextShape(choices=("slurm",)), "`slurm`: Slurm sends the mail, for runs that are Slurm jobs."),
+    },
+    _notify_rule,
+    _one_channel,
+    hint="write `notify: [{mail: me@example.org}]`",
+)
+NOTIFY = ListOf(NOTIFY_RULE)

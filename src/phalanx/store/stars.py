@@ -26,6 +26,11 @@ class StarQueries:
             rows = [(label(user), row[0]) for keys in found for row in keys]
             self._database.change_many(_ADD if is_starred else _REMOVE, rows)
 
+    def all_starred(self) -> list[str]:
+        """The ids of the runs that any user has starred."""
+        found = self._database.rows("SELECT DISTINCT runs.id FROM stars JOIN runs ON runs.key = stars.run_key")
+        return [str(run_id) for (run_id,) in found]
+
     def starred(self, user: str, project: Projects = None) -> list[str]:
         """The ids of the runs that a user has starred, newest first; of one project, of several, or of all."""
         these = of_projects(self._database, project)

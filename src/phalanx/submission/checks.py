@@ -23,6 +23,7 @@ from phalanx.spec.model import PythonOptions, Search
 from phalanx.spec.tree import Node
 from phalanx.store import Store
 from phalanx.stored_plan import decode_plan
+from phalanx.submission import builds
 from phalanx.submission.availability import require_engine
 from phalanx.submission.model import Notify, Remark, RemarkKind, Submission
 from phalanx.tune.decision import packages
@@ -84,6 +85,8 @@ def check_runnable(home: Path, submission: Submission) -> None:
         raise CallError(f"runs cannot start on `{backend}`: --on accepts {known}")
     if loaded.command is None and loaded.kind in (Kind.EXPERIMENT, Kind.JOB):
         raise CallError("nothing to run: the file has no `run: {cmd: ...}`")
+    if loaded.kind is Kind.BUILD:
+        builds.check(submission)
     require_engine(home, backend, submission.environment, submission.cluster)
 
 
@@ -141,6 +144,9 @@ def ignored_fields(loaded: Spec) -> list[str]:
     """Messages about fields of the file that this machine ignores: the user must know."""
     notes = []
     build, settings = loaded.build, loaded.environment.settings
+    if loaded.kind is Kind.BUILD:
+        is_image = build is not None and build.image is not None and build.to is None
+        return [f"a virtual environment is made; the image `{build.image}` is not used"] if build and is_image else []
     if build is not None and (build.image or build.dockerfile):
         notes.append(f"runs in the environment of this shell, not in the image `{build.image or build.dockerfile}`")
     if build is not None:

@@ -80,6 +80,7 @@ def _submission(
         is_unchecked=True,
         prepared=PreparedEnvironment(environment, venv, archive if archive.exists() else None),
         origin=Origin(original.id, cloning, folder / run_paths.OUTPUTS if cloning == COPY else None),
+        is_remote=user is not None or home.run(original.id).is_remote,
     )
 
 

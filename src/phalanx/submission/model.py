@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from phalanx import backends
 from phalanx.backends.contract import LOCAL_BACKENDS, Job
@@ -14,7 +14,7 @@ from phalanx.errors import Note
 from phalanx.home.dependencies import Dependency
 from phalanx.plan import Plan
 from phalanx.plan.replica_variables import GROUP_ID
-from phalanx.spec import Spec
+from phalanx.spec import Kind, Spec
 from phalanx.spec.tree import Node
 from phalanx.store import Run
 from phalanx.submission.trial_jobs import TrialJobs
@@ -115,6 +115,7 @@ class Submission:
     origin: Origin | None = None
     trial: TrialPlace | None = None
     op: OpPlace | None = None
+    is_remote: bool = False  # it came over a server: its `notify` may do less
 
     @property
     def place(self) -> TrialPlace | OpPlace | None:
@@ -124,7 +125,8 @@ class Submission:
     @property
     def backend(self) -> str:
         """The backend of the run."""
-        return backend_of(self.spec.backend or "native", self.on)
+        named = self.spec.backend if self.spec.kind is not Kind.BUILD else None  # that of a build is its builder
+        return backend_of(named or "native", self.on)
 
     @property
     def is_local(self) -> bool:
@@ -174,3 +176,4 @@ class PreparedRun:
     trial_jobs: TrialJobs | None = None  # of a group on Slurm
     ops: Mapping[str, PreparedEnvironment] = field(default_factory=dict)  # of a pipeline
     code_digest: str | None = None  # of a pipeline that reuses results
+    built: NamedTuple | None = None  # of a build: what it makes

@@ -79,6 +79,7 @@ class OpFactory:
             user=whole.user,
             is_unchecked=True,
             may_install=False,
+            is_remote=self.folder.is_remote,
         )
 
     def asked(self, op: Operation, number: int, values: Mapping[str, Any]) -> Submission:

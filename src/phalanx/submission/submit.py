@@ -10,9 +10,11 @@ import json
 import os
 import shutil
 import socket
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from phalanx import backends, plan, run_paths
@@ -23,6 +25,7 @@ from phalanx.errors import CallError, SpecErrors
 from phalanx.home.dependencies import encode
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import add_to_store
+from phalanx.notifications.run_rules import FileRules, encode_rules
 from phalanx.placeholders import is_safe
 from phalanx.plan import Plan
 from phalanx.plan.document import document, document_text
@@ -32,7 +35,7 @@ from phalanx.spec.yaml_writer import modern_document, to_yaml
 from phalanx.store import Run, Store
 from phalanx.store.kinds import SCHEDULE
 from phalanx.store.statuses import Status
-from phalanx.submission import checks, snapshots, virtualenvs
+from phalanx.submission import builds, checks, snapshots, virtualenvs
 from phalanx.submission.allocation import jobs_of_group, unshared_python
 from phalanx.submission.earlier_times import earlier_times
 from phalanx.submission.git import git
@@ -63,6 +66,8 @@ def prepare(home: Home, submission: Submission, notify: Notify, store: Store | N
     `store`: where a group finds how long earlier runs took. Raises SpecErrors, CallError."""
     if submission.origin is None:  # a program may have renamed its run since
         checks.check_fields(submission)
+    if store is not None:
+        submission = replace(submission, spec=builds.pinned(submission.spec, store.find))
     if submission.spec.pipeline is not None:
         return _prepare_pipeline(home, submission, submission.spec.pipeline, notify)
     if submission.spec.search is not None:
@@ -109,8 +114,9 @@ def prepare_checked(
     home: Home, asked: Submission, run_id: str, notify: Notify, store: Store | None = None
 ) -> PreparedRun:
     """Plan a run or group that can run. Raises SpecErrors, CallError."""
-    submission = _first(asked)
-    made = make_plan(submission, run_id)
+    submission = _first(builds.with_earlier_build(home, asked))
+    built = builds.result_of(home, submission, run_id) if submission.spec.kind is Kind.BUILD else None
+    made = make_plan(submission, run_id, builds.variables(built) if built is not None else {})
     for note in (*submission.spec.notes, *made.notes):
         notify(Remark(RemarkKind.NOTE, note))
     if submission.is_local:
@@ -132,13 +138,14 @@ def prepare_checked(
     environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", notify)
     if not submission.is_unchecked:
         checks.check_notebook(submission, environment.variables.get("PATH", os.defpath))
-    return PreparedRun(asked, run_of(asked, made.run_id, made, commit_of(asked.code)), made, job, environment, jobs)
+    run = run_of(asked, made.run_id, made, commit_of(asked.code))
+    return PreparedRun(asked, run, made, job, environment, jobs, built=built)
 
 
-def make_plan(submission: Submission, run_id: str) -> Plan:
+def make_plan(submission: Submission, run_id: str, variables: Mapping[str, str] = MappingProxyType({})) -> Plan:
     """Raises SpecErrors."""
-    variables = submission.place.variables if submission.place is not None else {}
-    made = plan.make(submission.spec, run_id, submission.project, variables)
+    own = submission.place.variables if submission.place is not None else {}
+    made = plan.make(submission.spec, run_id, submission.project, {**variables, **own})
     return made if submission.timeout_s is None else replace(made, timeout_s=submission.timeout_s)
 
 
@@ -172,6 +179,8 @@ def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None
     }
     if code.folder is None:
         source["git"] = code.git
+    if submission.is_remote:
+        source["remote"] = True
     files = {run_paths.SUBMITTED: json.dumps(source).encode(), **files_of(prepared)}
     folder = home.add(run, files, prepared.environment.variables, fill)
     add_to_store(store, folder, run)
@@ -185,6 +194,9 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
     files = {run_paths.SPEC: to_yaml(modern_document(submission.spec)).encode()}
     if submission.waits_for:
         files[run_paths.AFTER] = encode(submission.waits_for)
+    files |= _notify(submission)
+    if submission.spec.collect.keep is not None and submission.spec.kind not in (Kind.GROUP, Kind.PIPELINE):
+        files[run_paths.KEEP] = json.dumps(submission.spec.collect.keep._asdict()).encode()
     settings: dict[str, Any] = {"timeout_s": submission.timeout_s, "cluster": dict(submission.cluster)}
     if submission.spec.kind is Kind.GROUP:
         if prepared.trial_jobs is not None:
@@ -198,9 +210,20 @@ def files_of(prepared: PreparedRun) -> dict[str, bytes]:
         settings |= {"on": submission.on, "ops": ops, "code": prepared.code_digest}
         return {**files, run_paths.PIPELINE: json.dumps(settings).encode()}
     assert prepared.plan is not None
+    if prepared.built is not None:
+        files[run_paths.BUILD] = json.dumps(prepared.built._asdict()).encode()
     job = {name: text.encode() for name, text in prepared.job.files.items()} if prepared.job is not None else {}
     made = job.pop(run_paths.PLAN, None) or document_text(document(prepared.plan)).encode()
     return {**files, **job, run_paths.PLAN: made}
+
+
+def _notify(submission: Submission) -> dict[str, bytes]:
+    """The rules of the file. Those of a group or pipeline are for the whole; its runs have only those for trials."""
+    is_whole = submission.place is None or submission.spec.kind is Kind.PIPELINE  # also of a schedule's tick
+    rules = [rule for rule in submission.spec.notify if is_whole or rule.trials]
+    if not rules:
+        return {}
+    return {run_paths.NOTIFY: encode_rules(FileRules(tuple(rules), submission.is_remote))}
 
 
 def _code(submission: Submission) -> CodeSource:

@@ -26,6 +26,7 @@ from phalanx.spec.model import Search, thaw
 from phalanx.store import Run, Store
 from phalanx.stored_plan import PlanDamaged, read_plan
 from phalanx.submission.allocation import allocation_plan, allocation_spec
+from phalanx.submission.builds import with_earlier_build
 from phalanx.submission.clone import code_of
 from phalanx.submission.model import (
     TRIAL_RUNG,
@@ -85,7 +86,9 @@ class TrialFactory:
             is_unchecked=True,
             prepared=self.environment,
             trial=trial,
+            is_remote=self.home.run(group.id).is_remote,
         )
+        submission = with_earlier_build(self.home, submission)
         made = make_plan(submission, trial_id(group.id, trial.number, trial.seed or 0))
         job = None
         if self.jobs is not None and self.is_packed:  # it goes on in the next job, if the time of one is over

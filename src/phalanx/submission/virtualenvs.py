@@ -16,7 +16,7 @@ from typing import NamedTuple
 from phalanx.agent.virtualenv import expand, is_file, pip_words
 from phalanx.atomic_files import draft_of
 from phalanx.errors import CallError
-from phalanx.spec.model import Build, PythonOptions, Spec
+from phalanx.spec.model import Build, Kind, PythonOptions, Spec
 from phalanx.submission.model import Notify, PreparedEnvironment, Remark, RemarkKind, Submission
 
 _REQUIREMENT_FILES = (
@@ -60,6 +60,8 @@ def prepare(submission: Submission, builds: Path, notify: Notify) -> PreparedEnv
     def say(text: str) -> None:
         notify(Remark(RemarkKind.PROGRESS, text))
 
+    if loaded.kind is Kind.BUILD:
+        return PreparedEnvironment(environment)  # its command makes one
     if not submission.is_local:
         elsewhere = VirtualenvSpec.by(loaded, with_steps=True)
         if elsewhere is None or python.build_on != "login":

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phalanx import plan, spec
+from phalanx import backends, plan, spec
 from phalanx.backends import agent_zip
+from phalanx.backends.kubernetes.engine.staged_objects import SKELETON
 from phalanx.backends.kubernetes.render import image_builds, native_jobs
 from phalanx.backends.kubernetes.target import Cluster, ClusterTarget, Settings
 from phalanx.errors import CallError
@@ -402,3 +403,53 @@ def test_no_argument_is_expanded_by_the_kubelet() -> None:
 def test_secrets_are_in_no_layer_and_no_manifest() -> None:
     made = planned(SOME._replace(env_vars=(("API_TOKEN", "s3cret"), ("A", "b"))))
     assert "s3cret" not in json.dumps(image_builds.build_objects(made, target()))
+
+
+# Builds as runs -----------------------------------------------------------------------------------------------------
+
+
+def built(registry: str | None = None, **fields: Any) -> list[dict[str, Any]]:
+    """The objects of a `kind: build` file."""
+    content = {"version": 1, "kind": "build", "image": "python:3.12", "build_steps": ["pip install x"], **fields}
+    made = plan.make(spec.load([("b.yml", json.dumps(content).encode())]), "run1")
+    settings = Settings(registry=registry)
+    job = backends.find("kubernetes").render(made, ClusterTarget(settings, Cluster(version=(1, 34))))
+    found: list[dict[str, Any]] = json.loads(job.files[SKELETON])
+    return found
+
+
+def test_a_build_pushes_the_image_that_it_names_and_its_pod_only_starts_in_it() -> None:
+    objects = built(to="r.example:5000/team/x")
+    for one in objects:
+        validate(one, "1.34")
+    made = next(one for one in objects if one["kind"] == "Job" and one["metadata"]["name"].endswith("build"))
+    assert "type=image,name=r.example:5000/team/x:latest,push=true" in main_of(made)["args"]
+    run = next(one for one in objects if one["kind"] == "Job" and one is not made)
+    assert main_of(run)["image"] == "r.example:5000/team/x:latest"
+
+
+def test_a_build_needs_a_registry_and_no_file() -> None:
+    with pytest.raises(CallError, match="name it with `to: REGISTRY/NAME:TAG`, or write `registry"):
+        built()
+    with pytest.raises(CallError, match=r"`to: x\.sif`: a build on Kubernetes pushes to a registry"):
+        built(to="x.sif")
+    assert any("registry.example/team/default:" in json.dumps(one) for one in built("registry.example/team"))
+
+
+def test_a_build_has_its_own_resources_and_place() -> None:
+    own = {"resources": {"cpu": 3, "memory": 9000}, "node_selector": {"for": "builds"}}
+    file = {
+        "version": 1,
+        "kind": "experiment",
+        "environment": {"resources": {"cpu": 1, "gpu": 2}, "node_selector": {"for": "training"}},
+        "build": {"image": "a", "build_steps": ["x"], "environment": own},
+        "run": {"cmd": "true"},
+    }
+    made = plan.make(spec.load([("x.yml", json.dumps(file).encode())]), "run1")
+    pod = job(made, target())["spec"]["template"]["spec"]
+    [main] = pod["containers"]
+    assert pod["nodeSelector"]["for"] == "builds"
+    assert main["resources"] == {
+        "requests": {"cpu": "3", "memory": "9000Mi"},
+        "limits": {"cpu": "3", "memory": "9000Mi"},
+    }

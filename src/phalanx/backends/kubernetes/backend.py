@@ -84,6 +84,7 @@ class KubernetesJobs(Backend):
 
     def render(self, plan: Plan, target: ClusterTarget | None = None) -> Job:
         resolved = target or ClusterTarget()
+        plan = image_builds.adapted(plan, resolved.settings)
         cluster = {name: getattr(resolved.settings, name) for name in REMEMBERED}
         objects = self.objects(plan, resolved)
         files = {

@@ -170,7 +170,7 @@ def _script(plan: Plan, parts: list[Component], site: Site | None) -> str:
     by_launcher = plan.launch in ("own", MPIRUN)
     _refuse(parts, by_launcher=by_launcher)
     refuse_too_long(plan, AddressLengths())
-    is_prepared = bool(plan.python.requirements or (plan.build is not None and plan.build.build_steps))
+    is_prepared = bool(plan.python.requirements or plan.setup_steps)
     return _SCRIPT.format(
         leave="step none --leave\n" if is_prepared else "",
         directives="\n".join(_directives(plan, parts, site)),

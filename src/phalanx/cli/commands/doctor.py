@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,11 +15,13 @@ from phalanx.cli.options import cluster_options, json_option
 from phalanx.cli.render.diagnosis import print_diagnosis
 from phalanx.cli.render.output import FILE_IS_WRONG, print_json, print_lines, printable, table
 from phalanx.cli.workspace.open_home import open_home
-from phalanx.errors import CallError, SystemFault
+from phalanx.errors import CallError, SpecErrors, SystemFault
 
 if TYPE_CHECKING:
     from phalanx.home.home import Home
     from phalanx.store import Store
+
+RECENT_S = 7 * 86_400.0
 
 
 @click.command("doctor")
@@ -81,8 +84,28 @@ def _check_home(*, rebuild: bool) -> tuple[dict[str, Any], list[str]]:
             *_open_doors(home),
             *_unreachable_storage(),
             *Registry(home, store).check(),
+            *_settings(home),
         ]
         return {"home": str(home.path), "runs": len(store.ids()), **rebuilt}, problems
+
+
+def _settings(home: Home) -> list[str]:
+    """Errors of config.yml, and notifications that were not sent in the last days."""
+    from phalanx.notifications.sender import last_trouble
+    from phalanx.settings.home_settings import read_home_settings
+
+    try:
+        read_home_settings(home.path)
+        problems = []
+    except SpecErrors as fault:
+        problems = [str(error) for error in fault.errors]
+    except (CallError, SystemFault) as fault:
+        problems = [str(fault)]
+    last = last_trouble(home.path)
+    if last is not None and time.time() - float(str(last.get("at") or 0)) < RECENT_S:
+        about = f"run {last['run']}: {last.get('channel')} to {last.get('to')}: " if last.get("run") else ""
+        problems.append(f"a notification was not sent: {about}{last.get('why')}")
+    return problems
 
 
 def _show_home(checked: Mapping[str, Any], problems: Sequence[str]) -> None:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx import run_paths
-from phalanx.cli.options import assume_option, cluster_options, complete_backend, file_options, json_option, load
+from phalanx.cli.options import (
+    assume_option,
+    cluster_options,
+    complete_backend,
+    file_options,
+    json_option,
+    load,
+    to_option,
+)
 from phalanx.cli.render.output import print_json, print_lines, print_notes, printable, table
 from phalanx.errors import CallError, path_error
 from phalanx.naming import is_launcher
@@ -33,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", "folder", metavar="DIR", help="Write the rendered job to this folder.")
 @cluster_options
 @assume_option
+@to_option
 @click.option("--replica", metavar="NAME", help="Show the full environment of one replica, such as worker-0.")
 @json_option
 def command(
@@ -40,6 +49,7 @@ def command(
     params: tuple[str, ...],
     backend: str | None,
     folder: str | None,
+    to: str | None,
     replica: str | None,
     as_json: bool,
     **cluster: str | None,
@@ -48,10 +58,12 @@ def command(
 
     With --on, prints the job script or manifests. Hosts and folders known only at run time appear in angle brackets,
     such as <master-0>. Values of variables that look like secrets are hidden.
+
+    Of a `kind: build` file with --to, prints the Dockerfile or the definition file of Apptainer.
     """
     from phalanx.cli.render.plan_summary import all_notes, plan_of
 
-    loaded = load(files, params)
+    loaded = load(files, params, to)
     made = plan_of(loaded)
     if replica is not None:
         _find_replica(made, replica)
@@ -70,10 +82,27 @@ def command(
     if job is not None and job.shown is not None and folder is None:
         click.echo(job.files[job.shown], nl=False)
         return
+    recipe = _recipe(loaded)
+    if recipe is not None and replica is None:
+        click.echo(recipe[0], nl=False)
+        print_notes(all_notes(loaded, made), err=True)
+        click.echo(f"content: {recipe[1]}", err=True)
+        return
     print_notes(all_notes(loaded, made))
     print_lines(_lines(loaded, made, replica))
     if job is not None and folder is not None:
         click.echo(f"job written to {printable(folder)}; start it with: {_start_line(job, folder)}")
+
+
+def _recipe(loaded: Spec) -> tuple[str, str] | None:
+    """The recipe of the image that a build makes, and the key of its content in this folder; None if it makes none."""
+    from phalanx.spec import Kind
+
+    if loaded.kind is not Kind.BUILD or loaded.build is None:
+        return None
+    from phalanx.submission.builds import recipe_here
+
+    return recipe_here(loaded.build, Path.cwd())
 
 
 def _submitted(loaded: Spec, made: Plan, folder: str | None, cluster: dict[str, str | None]) -> tuple[TrialJobs, Plan]:
@@ -143,6 +172,8 @@ def _as_json(loaded: Spec, made: Plan | None, job: Job | None, folder: str | Non
 
         answer["ops"] = [_op_json(op) for op in loaded.pipeline.ops]
         answer["edges"] = list(edges({op.name: op for op in loaded.pipeline.ops}))
+    if (recipe := _recipe(loaded)) is not None:
+        answer["recipe"] = {"text": recipe[0], "key": recipe[1]}
     if job is not None:
         answer["job"] = {"files": sorted(job.files), "folder": folder}
     answer["notes"] = [note.as_json() for note in all_notes(loaded, made)]

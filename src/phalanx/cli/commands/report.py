@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from phalanx.reports.records import Report
 
 LARGEST_FILE = 4 << 20
-HEADING = re.compile(r"^ {0,3}# +(.+?)(?: +#+)? *$", re.MULTILINE)
+HEADING = re.compile(r"\s*?^ {0,3}# +(.+?)(?: +#+)? *$\s*", re.MULTILINE)
 
 
 @click.group("report")
@@ -66,17 +66,16 @@ def show(report: str, as_json: bool) -> None:
 @command.command("create")
 @click.argument("file")
 @click.option("--project", default="default", show_default=True, help="Project of the report.")
-@click.option("--title", help="Title. Default: the first heading of the file.")
+@click.option("--title", help="Title. Default: the heading that the file begins with.")
 @json_option
 def create(file: str, project: str, title: str | None, as_json: bool) -> None:
     """Create a report from a Markdown file; - reads standard input."""
     from phalanx.cli.workspace.reports import reports_of
 
-    text = _read(file)
-    heading = HEADING.search(text)
-    named = title or (heading[1] if heading else None)
+    heading, text = _split(_read(file))
+    named = title or heading
     if named is None:
-        raise CallError("the file has no heading `# …`: name the report with --title")
+        raise CallError("the file does not begin with a heading `# …`: name the report with --title")
     with open_workspace(settled=False, quiet=as_json) as workspace:
         made = reports_of(workspace).create(project, named, text)
     _print("created", made, workspace, as_json=as_json)
@@ -85,18 +84,18 @@ def create(file: str, project: str, title: str | None, as_json: bool) -> None:
 @command.command("update")
 @click.argument("report")
 @click.argument("file")
-@click.option("--title", help="Change the title, too.")
+@click.option("--title", help="Title. Default: the heading that the file begins with, else unchanged.")
 @click.option("--version", metavar="TAG", help="Only if this is still the version: `tag` of `report show --json`.")
 @json_option
 def update(report: str, file: str, title: str | None, version: str | None, as_json: bool) -> None:
     """Replace the text of a report by a Markdown file; - reads standard input."""
     from phalanx.cli.workspace.reports import reports_of
 
-    text = _read(file)
+    heading, text = _split(_read(file))
     with open_workspace(settled=False, quiet=as_json) as workspace:
         found = _found(workspace, report)
         based_on = found if version is None else found._replace(tag=version)
-        changed = reports_of(workspace).change(based_on, title or found.title, text)
+        changed = reports_of(workspace).change(based_on, title or heading or found.title, text)
     _print("changed", changed, workspace, as_json=as_json)
 
 
@@ -112,7 +111,7 @@ def export(report: str, output: str | None, force: bool, as_json: bool) -> None:
     """
     from phalanx.reports.html_file import html_file
 
-    with open_workspace(settled=False, quiet=as_json) as workspace:
+    with open_workspace(quiet=as_json) as workspace:
         found = _found(workspace, report)
         text = html_file(found, _source(workspace))
     if output == "-" and not as_json:
@@ -189,6 +188,12 @@ def _read(name: str) -> str:
         raise CallError(f"{name!r} is not a valid file name") from None
     except OSError as fault:
         raise path_error(f"cannot read {name}", fault) from None
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    """The heading that a text begins with, which is the title of the report, and the rest."""
+    found = HEADING.match(text)
+    return (None, text) if found is None else (found[1], text[found.end() :])
 
 
 def _file_name(report: Report) -> str:

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from phalanx.cli.options import cluster_options, file_options, json_option, parse_params, read_files, seconds_of
+from phalanx.cli.options import (
+    cluster_options,
+    file_options,
+    json_option,
+    parse_params,
+    read_files,
+    seconds_of,
+    to_option,
+    with_target,
+)
 from phalanx.cli.render.output import print_json
 from phalanx.cli.user_defaults import default_of
 from phalanx.cli.workspace.base import open_workspace, selected_server
@@ -66,6 +75,7 @@ MOST_RUNS = 10_000  # of one call
     help="Run from a copy of the code, so that later edits do not affect it; each trial of a group in its own.",
 )
 @click.option("--build", is_flag=True, help="Run the file's build steps in a virtual environment, which is reused.")
+@to_option
 @click.option("-d", "--detach", is_flag=True, help="Queue the run, print its id and exit.")
 @click.option("--each", is_flag=True, help="Queue one run for each of FILES, laid over those of -f. Implies --detach.")
 @click.option(
@@ -97,6 +107,7 @@ def command(
     unchecked: bool,
     snapshot: bool,
     build: bool,
+    to: str | None,
     detach: bool,
     each: bool,
     times: int | None,
@@ -119,6 +130,9 @@ def command(
 
     `--after RUN` (a name or an id) queues the run until RUN has succeeded. If RUN ends in another way, this run ends as
     `upstream_failed` without starting; `phalanx resume` queues it again.
+
+    A `kind: build` file makes a virtual environment that runs with the same build steps reuse, or with --to an image,
+    with the builder that the machine has. `build: {ref: RUN}` in another file uses it.
 
     With PHALANX_SERVER set, or after `phalanx login`, the server runs the file. The current folder is uploaded,
     except files matched by .polyaxonignore and .gitignore.
@@ -148,7 +162,7 @@ def command(
             is_unchecked=unchecked,
             is_built=build,
         )
-        for loaded in _loaded(_held(_file_sets(files, each_of, is_each=each), hold), values)
+        for loaded in _loaded(_held(_file_sets(files, each_of, to, is_each=each), hold), values)
     ]
     with open_workspace(settled=False, quiet=as_json) as workspace:
         if each or times is not None:
@@ -166,14 +180,17 @@ def _default_backend(loaded: Spec) -> str | None:
     return None if loaded.backend or selected_server() is not None else default_of("backend")
 
 
-def _file_sets(files: tuple[str, ...], each_of: tuple[str, ...], *, is_each: bool) -> list[list[tuple[str, bytes]]]:
+def _file_sets(
+    files: tuple[str, ...], each_of: tuple[str, ...], to: str | None, *, is_each: bool
+) -> list[list[tuple[str, bytes]]]:
     """The names and contents of the files of each run. Raises CallError."""
     if is_each and not each_of:
         raise CallError("--each needs files: phalanx run --each a.yml b.yml")
     if each_of and not is_each:
         raise CallError(f"{each_of[0]!r}: write -f before the file of a run, or --each to queue one run for each file")
     texts = read_files((*files, *each_of))
-    return [[*texts[: len(files)], own] for own in texts[len(files) :]] if is_each else [texts]
+    sets = [[*texts[: len(files)], own] for own in texts[len(files) :]] if is_each else [texts]
+    return [with_target(one, to) for one in sets]
 
 
 def _held(file_sets: list[list[tuple[str, bytes]]], hold: str | None) -> list[list[tuple[str, bytes]]]:

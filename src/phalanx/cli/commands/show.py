@@ -107,8 +107,8 @@ def fact_lines(facts: dict[str, Any], *, is_done: bool) -> list[str]:
             lines.append(
                 f"  data       {printable(which)}" + (f" ({printable(fact['digest'])})" if fact["digest"] else "")
             )
-        elif name in ("models", "trackers") and isinstance(fact, list):
-            lines += [f"  {name:<10} {printable(_MADE[name](row))}" for row in fact]
+        elif name in _MADE and isinstance(fact, list):
+            lines += [f"  {_LABELS.get(name, name):<10} {printable(_MADE[name](row))}" for row in fact]
         elif kind == "dropped":
             why = printable("; ".join(list(fact["why"])[:3]))
             lines.append(f"  dropped    {fact['count']} values of {printable(which)}: {why}")
@@ -126,7 +126,18 @@ def _tracker_text(row: dict[str, Any]) -> str:
     return f"read {row['name']} of {row['tool']}"
 
 
-_MADE: dict[str, Callable[[dict[str, Any]], str]] = {"models": _model_text, "trackers": _tracker_text}
+def _told_text(row: dict[str, Any]) -> str:
+    """Who was told of the run, or why that failed."""
+    why = f": {row['why']}" if row.get("why") and row["state"] != "sent" else ""
+    return f"of {row['event']}, by {row['channel']} to {row['to']}: {row['state']}{why}"
+
+
+_MADE: dict[str, Callable[[dict[str, Any]], str]] = {
+    "models": _model_text,
+    "trackers": _tracker_text,
+    "notifications": _told_text,
+}
+_LABELS = {"notifications": "notified"}
 
 
 def straggler_lines(progress: RunProgress) -> list[str]:

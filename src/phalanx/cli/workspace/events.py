@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from phalanx.store import ReplicaRecord, StatusChange
 
 
-ALERTS = ("alert",)
+ALERTS = ("alert", "removed")
 
 
 class RunEvent(NamedTuple):

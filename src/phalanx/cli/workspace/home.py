@@ -164,6 +164,10 @@ class HomeWorkspace:
         return self._queue[1].why(run)
 
     @property
+    def retention(self) -> HomeRetention:
+        return HomeRetention(self.home, self.rows)
+
+    @property
     def projects(self) -> HomeProjects:
         return HomeProjects(self.home, self.rows)
 
@@ -228,6 +232,24 @@ class HomeProjects:
 
     def remove(self, name: str) -> None:
         self._projects.remove(name)
+
+
+class HomeRetention:
+    """Raises SpecErrors and CallError if config.yml of the home is wrong."""
+
+    def __init__(self, home: Home, store: Store) -> None:
+        from phalanx.retention.cleanup import Retention
+        from phalanx.settings.home_settings import read_home_settings
+
+        self._retention = Retention(home, store, read_home_settings(home.path))
+        self._retention.recover()
+
+    def plan(self, project: str | None) -> dict[str, Any]:
+        return self._retention.plan(project).as_json()
+
+    def apply(self, project: str | None) -> dict[str, Any]:
+        freed, troubles = self._retention.apply(self._retention.plan(project), "phalanx gc")
+        return {"freed": freed, "troubles": troubles}
 
 
 class HomeFiles:

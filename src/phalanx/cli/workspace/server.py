@@ -18,7 +18,7 @@ from phalanx.cli.interrupts import defer_signals, stop_on_interrupt
 from phalanx.cli.render.output import printable, table
 from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
 from phalanx.cli.workspace.activity import ActivitySnapshot, server_activity
-from phalanx.cli.workspace.events import RunEvent, events_of_rows, of_tracked
+from phalanx.cli.workspace.events import ALERTS, RunEvent, events_of_rows, of_tracked
 from phalanx.cli.workspace.first_error import FirstError
 from phalanx.cli.workspace.log_follower import LogBatch, follow, wait
 from phalanx.client import Client, RequestRefused
@@ -87,7 +87,7 @@ class ServerWorkspace:
     def events(self, run: Run) -> list[RunEvent]:
         newest = self.rows.replicas(run.id)
         earlier = [one for number in range(1, run.attempt) for one in self.rows.attempt(run.id, number)]
-        alerts = self.client.events(run, "alert", limit=MOST_EVENTS)
+        alerts = self.client.events(run, ",".join(ALERTS), limit=MOST_EVENTS)
         return events_of_rows(self.rows.statuses(run.id), [*earlier, *newest], alerts)
 
     def tracked(self, run: Run, kinds: Sequence[str]) -> list[RunEvent]:
@@ -115,6 +115,10 @@ class ServerWorkspace:
 
     def waits_for(self, run: Run) -> str | None:
         return self.rows.waits.get(run.id)
+
+    @property
+    def retention(self) -> ServerRetention:
+        return ServerRetention(self.client)
 
     @property
     def projects(self) -> ServerProjects:
@@ -230,6 +234,17 @@ class ServerProjects:
 
     def remove(self, name: str) -> None:
         self.client.remove_project(name)
+
+
+class ServerRetention:
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def plan(self, project: str | None) -> dict[str, Any]:
+        return self.client.retention_plan(project)
+
+    def apply(self, project: str | None) -> dict[str, Any]:
+        return self.client.apply_retention(project)
 
 
 class ServerFiles:

@@ -93,6 +93,7 @@ class PackedScheduler(Scheduler):
         self.nodes = nodes
         self.room, self.gpus = room, ()
         self.closes_at = float("inf")
+        self.notices.sends = False  # the scheduler of the home does: nodes may have no network
 
     def enqueue_post_run(self, run: Run) -> None:
         """The scheduler of the home does that."""

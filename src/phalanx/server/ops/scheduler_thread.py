@@ -22,6 +22,7 @@ IDLE_S = 0.25  # seconds between two passes when no run is active
 OTHERS_S = 0.5  # seconds between two checks while another process schedules
 TROUBLE_S = 1.0
 LONGEST_PAUSE_S = 1.0
+RETENTION_LOOK_S = 30.0
 ACTIVE_SHARE = 5.0  # a pause is this many times as long as a pass that started or ended runs
 QUIET_SHARE = 15.0  # the same after a pass that only read what replicas log
 
@@ -46,6 +47,7 @@ class SchedulerThread:
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._work, name="phalanx-scheduling")
         self._logged = ""
+        self._retention_at = float("-inf")
 
     def start(self) -> None:
         self._thread.start()
@@ -87,6 +89,8 @@ class SchedulerThread:
                     self.metrics.turn(time.monotonic() - begun, is_ours=left is not None)
                 if left:
                     sweeper.turn()
+                if left is not None:
+                    self._apply_retention(runner)
                 self._log(runner.scheduler.trouble if runner.scheduler else "")
                 pause = OTHERS_S if left is None else runner.pause_s if left else IDLE_S
                 # A pass over many replicas takes a while: it must leave time for requests.
@@ -96,6 +100,19 @@ class SchedulerThread:
         finally:
             with suppress(StoreError):
                 runner.release()
+
+    def _apply_retention(self, runner: SchedulerRunner) -> None:
+        """Start it, if config.yml of the home says so and its time has come."""
+        now = time.monotonic()
+        if now < self._retention_at or runner.scheduler is None:
+            return
+        self._retention_at = now + RETENTION_LOOK_S
+        settings = runner.scheduler.notices.settings()
+        if settings is not None and settings.gc_every_s is not None:
+            from phalanx.retention.sweep import is_due, start_sweep
+
+            if is_due(self.home.path, settings.gc_every_s, time.time()):
+                start_sweep(self.home)
 
     def _log(self, trouble: str) -> None:
         if trouble and trouble != self._logged:

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from starlette.background import BackgroundTask
 
-from phalanx.errors import CallError, SpecErrors
+from phalanx.errors import CallError, SpecError, SpecErrors
 from phalanx.home.home import Home
+from phalanx.notifications.permission import refusal
 from phalanx.plan.framework_checks import load
 from phalanx.server.auth.identities import Identity, Role
 from phalanx.server.context import Caller, Context, Here, require_role
@@ -21,7 +22,10 @@ from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.routes.snapshots import Uploads
 from phalanx.server.run_environment import environment_for_runs
 from phalanx.server.schemas.submissions import LARGEST_FILE, NewSubmission, SubmittedFile, SubmittedRunRow
+from phalanx.settings.home_settings import read_home_settings
+from phalanx.spec import Spec
 from phalanx.store.rows import run_row
+from phalanx.submission.builds import pinned
 from phalanx.submission.checks import check_project, check_text
 from phalanx.submission.dependencies import resolve
 from phalanx.submission.model import CodeSource, PreparedRun, Remark, Submission
@@ -77,9 +81,10 @@ def read_submission(body: NewSubmission, project: str, here: Context, caller: Id
     params, git = _params(body), _git(body)
     put_code = partial(Uploads(here.home).take, body.code, caller.name) if body.code else None
     loaded, tree = load(files, params)
+    _check_notify(loaded, here.home)
     after = (*loaded.after, *(body.after or ()))
     return Submission(
-        spec=loaded,
+        spec=pinned(loaded, lambda name: here.find_named(name, caller)),
         tree=tree,
         environment=environment_for_runs(),
         code=CodeSource(put=put_code, commit=(git["commit"] or None) if git is not None else None, git=git),
@@ -97,7 +102,20 @@ def read_submission(body: NewSubmission, project: str, here: Context, caller: Id
         is_strict=bool(body.strict),
         is_unchecked=bool(body.unchecked),
         may_install=False,
+        is_remote=True,
     )
+
+
+def _check_notify(loaded: Spec, home: Home) -> None:
+    """Raises SpecErrors for rules that a file may not bring to a server."""
+    ops = loaded.pipeline.ops if loaded.pipeline is not None else ()
+    rules = [*loaded.notify, *(rule for op in ops if op.spec is not None for rule in op.spec.notify)]
+    if rules:
+        settings = read_home_settings(home.path)
+        why = [refused for rule in rules if (refused := refusal(rule, settings)) is not None]
+        if why:
+            place = loaded.places.get("notify", loaded.places[""])
+            raise SpecErrors([SpecError(place, "notify", text) for text in why])
 
 
 def _content(file: SubmittedFile) -> tuple[str, bytes]:

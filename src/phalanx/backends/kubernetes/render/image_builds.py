@@ -22,7 +22,8 @@ from phalanx.backends.kubernetes.render import gang_scheduling, names, payload, 
 from phalanx.backends.kubernetes.render.addresses import AddressTables
 from phalanx.backends.kubernetes.target import CODE_AT, MEMBERS, ROLE, RUN_AT, ClusterTarget, Settings
 from phalanx.errors import CallError
-from phalanx.plan.document import is_secret
+from phalanx.plan import build_recipes, builders
+from phalanx.plan.builders import BuildTarget
 from phalanx.plan.model import Plan
 
 BUILDKIT, KANIKO = "buildkit", "kaniko"
@@ -34,14 +35,26 @@ SECONDS = 7200  # timeout of a build
 KEPT_S = 86_400
 UNASKED = "asked for without `is_wanted`"
 MOST_CPUS, MOST_MIB = 2.0, 4096.0  # requests of a build; it may use more
-LONGEST_LINE = 60_000  # bytes: the builders' limit
 LONGEST_REPOSITORY = 128
-# Dependency files, copied before the rest of the code, so that a change of the code alone does not repeat the steps.
-_FIRST = ("*requirements*.txt", "*conda_env*.y*ml", "*setup.sh")
 _USERS_STATE = "/home/user/.local/share/buildkit"
 _CREDENTIALS = {BUILDKIT: "/home/user/.docker", KANIKO: "/kaniko/.docker"}
 _REGISTRY = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::\d{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*\Z")
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}\Z")
+
+
+def adapted(made: Plan, settings: Settings) -> Plan:
+    """The plan as Kubernetes runs it: the Job before it makes the image of a build, and its own pod only starts in that
+    image. Raises CallError."""
+    build = made.build
+    if made.kind != "build" or build is None:
+        return made
+    if build.to is None and settings.registry is None:
+        raise CallError(
+            "a build on Kubernetes pushes an image: name it with `to: REGISTRY/NAME:TAG`, or write "
+            "`registry: <registry>/<name>` into kubernetes.yml in the home of Phalanx"
+        )
+    if builders.target_of(build) not in (BuildTarget.REGISTRY, BuildTarget.VIRTUALENV):
+        raise CallError(f"`to: {build.to}`: a build on Kubernetes pushes to a registry: write `to: REGISTRY/NAME:TAG`")
+    return replace(made, replicas=tuple(replace(replica, argv=("true",)) for replica in made.replicas))
 
 
 def is_wanted(made: Plan, settings: Settings) -> bool:
@@ -50,13 +63,14 @@ def is_wanted(made: Plan, settings: Settings) -> bool:
     build = made.build
     if build is None or build.ref is not None:
         return False
-    if build.dockerfile is not None and settings.registry is None:
+    registry = build.to or settings.registry
+    if build.dockerfile is not None and registry is None:
         raise CallError(
             f"`build.dockerfile: {build.dockerfile[:100]}`: building an image needs a registry. Write "
             "`registry: <registry>/<name>` into kubernetes.yml in the home of Phalanx, or name an existing image "
             "(`build: {image: ...}`)"
         )
-    return settings.registry is not None and (build.dockerfile is not None or bool(build.build_steps))
+    return registry is not None and (build.dockerfile is not None or bool(build.build_steps))
 
 
 def carries_code(objects: Sequence[Mapping[str, Any]]) -> bool:
@@ -68,6 +82,8 @@ def carries_code(objects: Sequence[Mapping[str, Any]]) -> bool:
 
 def tag_of(made: Plan, settings: Settings) -> str:
     """The image of a run. It is unique to the run: `shared` changes it once the code is known. Raises CallError."""
+    if made.build is not None and made.build.to is not None:
+        return made.build.to if ":" in made.build.to.rpartition("/")[2] else f"{made.build.to}:latest"
     registry = (settings.registry or "").strip("/")
     if not _REGISTRY.match(registry):
         raise CallError(f"`registry: {registry[:100]}` in kubernetes.yml is invalid: write `registry.example/team`")
@@ -123,7 +139,7 @@ def build_objects(made: Plan, target: ClusterTarget) -> list[dict[str, Any]]:
     if made.build is not None and made.build.dockerfile is None:
         reads["data"]["Dockerfile"] = dockerfile(made, settings, is_first_alone=builder == BUILDKIT)
     job = _job(made, target, name, builder, command)
-    if made.build is not None and not made.build.nocache:
+    if made.build is not None and not made.build.nocache and made.build.to is None:
         job["metadata"]["annotations"][RECIPE] = f"{_recipe(made, settings)} {image.rpartition(':')[2]}"
     gang_scheduling.admit_alone(made, target, job)
     return [reads, job]
@@ -137,46 +153,11 @@ def _builder(made: Plan, settings: Settings) -> str:
     return settings.builder
 
 
-# The Dockerfile -----------------------------------------------------------------------------------------------------
-
-
 def dockerfile(made: Plan, settings: Settings, *, is_first_alone: bool = True) -> str:
-    """Write the Dockerfile as Polyaxon did, from an image and steps. Values that look secret are left out: every user
-    who may pull the image can read its layers, and the run gets them anyway. Raises CallError."""
-    build = made.build
-    assert build is not None, UNASKED
-    image = build.image or settings.image
-    if not _IMAGE.match(image):
-        raise CallError(f"`build.image`: `{image[:100]}` is not a valid image name")
-    locale = ((name, build.lang_env) for name in ("LC_ALL", "LANG", "LANGUAGE")) if build.lang_env else ()
-    lines = [f"FROM {image}"]
-    lines += [_variable(name, value) for name, value in (*locale, *build.env_vars) if not is_secret(name)]
-    lines.append("WORKDIR /code")
-    lines.append(f"COPY {_words(*_FIRST, './')}" if is_first_alone else f"COPY {_words('.', './')}")
-    lines += [f"RUN {_words('/bin/sh', '-c', step)}" for step in build.build_steps]
-    if is_first_alone:
-        lines.append(f"COPY {_words('.', './')}")
-    for line in lines:
-        if len(line.encode()) > LONGEST_LINE:
-            raise CallError(f"a step or variable of `build` has more than {LONGEST_LINE:,} bytes: put it into a script")
-    return "\n".join(lines) + "\n"
-
-
-def _words(*words: str) -> str:
-    """JSON in ASCII: no newlines, no variable expansion, nothing that looks like a here-document."""
-    return json.dumps(words).replace("<", "\\u003c")
-
-
-def _variable(name: str, value: str) -> str:
-    if not names.is_variable(name):
-        raise CallError(f"`build.env_vars`: `{name[:100]}` is not a valid variable name")
-    if any(category(sign) in ("Cc", "Cs") for sign in value):
-        raise CallError(
-            f"`build.env_vars`: the value of `{name}` contains newlines or control characters, which an image cannot "
-            "hold: put it into `environment.env_vars`"
-        )
-    quoted = re.sub(r'([\\"$])', r"\\\1", value)
-    return f'ENV {name}="{quoted}"'
+    """The Dockerfile of a run with steps. Raises CallError."""
+    assert made.build is not None, UNASKED
+    first = [build_recipes.copy_line(*build_recipes.COPIED_FIRST)] if is_first_alone else []
+    return build_recipes.dockerfile(made.build, made.build.image or settings.image, first)
 
 
 # The Job ------------------------------------------------------------------------------------------------------------
@@ -277,14 +258,17 @@ def _unrestricted(builder: str, target: ClusterTarget) -> dict[str, Any]:
 def _bare(made: Plan) -> Plan:
     """The parts of a run that its build needs: where its pods may run, and the code, even if the image has it."""
     first = made.replicas[0]
-    settings = first.settings._replace(
-        resources=first.resources._replace(
-            cpu=_at_most(first.resources.cpu, MOST_CPUS),
-            memory=_at_most(first.resources.memory, MOST_MIB),
+    own = made.build.environment if made.build is not None else None  # of the build itself
+    placed = first.settings if own is None else own.settings
+    resources = placed.resources or type(first.resources)()
+    settings = placed._replace(
+        resources=resources._replace(
+            cpu=resources.cpu if own is not None else _at_most(resources.cpu, MOST_CPUS),
+            memory=resources.memory if own is not None else _at_most(resources.memory, MOST_MIB),
             gpu=None,
             tpu=None,
         ),
-        affinity=None,
+        affinity=None if own is None else placed.affinity,
         labels=None,
         annotations=None,
         env_vars=None,

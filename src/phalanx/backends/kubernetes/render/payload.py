@@ -118,9 +118,7 @@ def without_courier(content: str) -> str:
 
 def steps_of(made: Plan, target: ClusterTarget) -> tuple[str, ...]:
     """The steps that an init container runs; none if an image is built from them."""
-    if made.build is None or target.settings.registry is not None:
-        return ()
-    return made.build.build_steps
+    return () if target.settings.registry is not None else made.setup_steps
 
 
 def plan_gz(made: Plan) -> bytes:

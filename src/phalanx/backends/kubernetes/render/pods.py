@@ -337,7 +337,7 @@ def _init_containers(
             "volumeMounts": [mount for mount in mounts if mount["mountPath"] in (RUN_AT, CODE_AT, HOME_AT)],
             "securityContext": _restricted(),
         }
-    steps = made.build is not None and bool(made.build.build_steps) and target.settings.registry is None
+    steps = bool(made.setup_steps) and target.settings.registry is None
     steps = steps or bool(made.python.requirements)
     if source.kind == "bundle" or steps:
         yield _preparing(main, mounts, asked, is_whole=steps)

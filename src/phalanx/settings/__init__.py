@@ -1,0 +1,1 @@
+"""Settings of a home, which its owner writes: <home>/config.yml."""

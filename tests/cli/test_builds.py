@@ -1,0 +1,124 @@
+"""phalanx run and plan of `kind: build` files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
+
+# Stands in for `python -m venv`, which takes seconds
+PYTHON = """#!/bin/bash
+mkdir -p "${@: -1}/bin" && ln -s /bin/true "${@: -1}/bin/python"
+"""
+STEPS = ["echo $WORD >>$VIRTUAL_ENV/steps", "echo 'a \"quoted\" step'"]
+
+
+def file(place: Place, **fields: Any) -> str:
+    path = place.folder / "build.yml"
+    content = {"version": 1, "kind": "build", "image": "python:3.11", "env_vars": {"WORD": "hello"}, **fields}
+    path.write_text(json.dumps({"build_steps": STEPS, **content}))
+    return str(path)
+
+
+@pytest.fixture(name="python")
+def python_fixture(place: Place) -> str:
+    path = place.folder / "quick-python"
+    path.write_text(PYTHON)
+    path.chmod(0o755)
+    return str(path)
+
+
+def steps_of(place: Place) -> list[str]:
+    return [path.read_text() for path in (place.home / "builds").glob("*/venv/steps")]
+
+
+def test_a_build_is_a_run_whose_content_is_reused_and_that_others_name(place: Place, python: str) -> None:
+    answer = place.call("run", "-f", file(place), "--name", "tools", PHALANX_PYTHON=python)
+    assert answer.code == 0, answer.err
+    assert "step 1 of 2: echo $WORD" in answer.out
+    assert "note: a virtual environment is made; the image `python:3.11` is not used" in answer.err
+    again = place.call("run", "-f", file(place), PHALANX_PYTHON=python)
+    assert again.out.startswith("the same content was built before: ")
+    assert steps_of(place) == ["hello\n"]
+    fresh = place.call("run", "-f", file(place, nocache=True), PHALANX_PYTHON=python)
+    assert "step 2 of 2" in fresh.out
+    builds = place.call("ps", "-q", "kind:build, status:succeeded", "--json").data["runs"]
+    assert len(builds) == 3
+    used = place.run("cat $VIRTUAL_ENV/steps; which python", build={"ref": "tools"})
+    assert used.code == 0, used.err
+    assert used.out.splitlines()[0] == "hello"
+    assert used.out.splitlines()[1].startswith(str(place.home / "builds"))
+    cloned = place.call("restart", place.call("ps", "-q", "kind:experiment", "--json").data["runs"][0]["id"])
+    assert cloned.code == 0, cloned.err
+
+
+def test_a_step_that_fails_ends_the_build_with_its_log_and_what_names_it_is_refused(place: Place, python: str) -> None:
+    answer = place.call(
+        "run",
+        "-f",
+        file(place, build_steps=["echo before", "exit 7", "echo after"]),
+        "--name",
+        "x",
+        PHALANX_PYTHON=python,
+    )
+    assert answer.code == 1
+    assert "phalanx: step 2 failed with code 7: exit 7" in answer.out
+    assert "\nafter" not in answer.out
+    assert not list((place.home / "builds").glob("*/done"))
+    refused = place.run("true", build={"ref": "x"})
+    assert refused.code == 2
+    assert "is failed, not succeeded: `phalanx logs" in refused.err
+
+
+def test_plan_prints_the_recipe_and_its_key_and_steps_cannot_escape_it(place: Place) -> None:
+    path = file(place, build_steps=["a\nFROM evil\n%files\n"])
+    for to, first, count in (("x.tar", "FROM python:3.11", 5), ("x.sif", "Bootstrap: docker", 13)):
+        answer = place.call("plan", "-f", path, "--to", to)
+        assert answer.code == 0, answer.err
+        lines = answer.out.splitlines()
+        assert (lines[0], len(lines)) == (first, count), answer.out
+        found = place.call("plan", "-f", path, "--to", to, "--json").data["recipe"]
+        assert found["text"] == answer.out
+        assert answer.err.splitlines()[-1] == f"content: {found['key']}"
+    key = found["key"]
+    (place.folder / "requirements.txt").write_text("x\n")
+    assert place.call("plan", "-f", path, "--to", "x.sif", "--json").data["recipe"]["key"] != key
+    plain = place.call("plan", "-f", path)
+    assert "command: a" in plain.out
+
+
+def test_what_is_wrong_with_a_target_is_an_error_with_its_reason(place: Place) -> None:
+    for to in ("a b", "-x", "x\n.sif"):
+        answer = place.call("run", "-f", file(place), f"--to={to}")
+        assert answer.code == 2
+        assert "to: " in answer.err
+    answer = place.call("run", "-f", place.file("true"), "--to", "x.sif")
+    assert answer.code == 1
+    assert "`to` belongs to `kind: build`" in answer.err
+
+
+def test_a_missing_builder_is_one_sentence(place: Place) -> None:
+    bare = place.folder / "bin"
+    bare.mkdir()
+    for name, words in (("x.sif", "needs `apptainer`"), ("r.example/x:1", "needs `buildah`, `podman`")):
+        answer = place.call("run", "-f", file(place), "--to", name, PATH=str(bare))
+        assert (answer.code, answer.err.count("\n")) == (2, 1)
+        assert words in answer.err
+
+
+@pytest.mark.slow
+def test_a_real_virtual_environment_has_pip_and_is_reused_by_run_with_build(place: Place) -> None:
+    steps = ["pip --version", "echo made >>$VIRTUAL_ENV/steps"]
+    answer = place.call("run", "-f", file(place, build_steps=steps))
+    assert answer.code == 0, answer.out
+    run = place.run(
+        "cat $VIRTUAL_ENV/steps",
+        "--build",
+        build={"image": "python:3.11", "build_steps": steps, "env_vars": {"WORD": "hello"}},
+    )
+    assert (run.code, run.out) == (0, "made\n"), run.err
+    assert Path(steps_of(place)[0]) == Path("made\n")
