@@ -18,9 +18,9 @@ from pathlib import Path
 
 from table import Row, table_text, write_json
 
-BY_DEFAULT = (
-    "check_cost", "plan_cost", "run_cost", "ps_cost", "tracking_cost", "series_cost", "ranks_cost", "folder_cost"
-)  # fmt: skip
+BY_DEFAULT = tuple(
+    f"{about}_cost" for about in ("check", "plan", "run", "ps", "tracking", "series", "ranks", "folder", "agent")
+)
 
 Part = Callable[[], Iterable[Row]]
 

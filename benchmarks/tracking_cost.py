@@ -25,6 +25,7 @@ FACTORS = {"trackio": 8, "tensorboardx": 8, "aim": 40, "wandb": 100, "mlflow": 1
 MOST_WRITES = 2.5
 MOST_IMPORT_MS = 40.0
 ROUNDS = 5
+IMPORT = "from phalanx.tracking import log"
 
 Cost = dict[str, float]
 
@@ -60,13 +61,13 @@ def measure(tool: str, python: str) -> Cost | None:
 
 def import_ms() -> tuple[float, float]:
     """The same interpreter, with and without the import: what a user waits for."""
-    times: dict[str, list[float]] = {"pass": [], "import phalanx.tracking": []}
+    times: dict[str, list[float]] = {"pass": [], IMPORT: []}
     code = "import time, sys; begun = time.perf_counter(); exec(sys.argv[1]); print(time.perf_counter() - begun)"
     for _ in range(11):
         for what, found in times.items():
             answer = subprocess.run([sys.executable, "-c", code, what], stdout=subprocess.PIPE, check=True)
             found.append(float(answer.stdout) * 1e3)
-    return statistics.median(times["pass"]), statistics.median(times["import phalanx.tracking"])
+    return statistics.median(times["pass"]), statistics.median(times[IMPORT])
 
 
 def medians() -> dict[str, Cost]:

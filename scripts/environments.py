@@ -123,6 +123,7 @@ ENVIRONMENTS = {
         ("mlflow==3.17.2", "scikit-learn", "polars", "pytest", "pytest-asyncio", "pytest-timeout", "setuptools<81"),
     ),
     "tensorboard": Environment(HERE, ("tensorboard==2.21.0", "setuptools<81")),
+    "notebook": Environment(HERE, ("jupyterlab==4.6.6", "ipykernel", "websocket-client")),
     "schemathesis": Environment(HERE, ("schemathesis>=4.30",)),
 }
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 
 LAUNCHER = "launcher"  # role of the replica that starts the ranks, if there is one
+QUEUED_STATUSES = ("created", "resuming", "warning")  # of a run that waits for its turn
 FINAL_STATUSES = ("succeeded", "failed", "upstream_failed", "stopped", "skipped")  # of a run
 PARENT = "phalanx.parent"  # the label of a run that was started by another run: its id
 SERVING = ("ps", "server")  # roles that only serve, unless the framework says otherwise: a run finishes without them

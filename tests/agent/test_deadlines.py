@@ -104,3 +104,12 @@ def test_code_85_is_an_error_where_there_are_no_segments(tmp_path: Path) -> None
     agents = Agents(tmp_path, "exit 85")
     agents.start()
     assert agents.end()["cause"] == "error"
+
+
+def test_a_notebook_is_asked_to_save_before_its_time_limit() -> None:
+    """A quarter of a short limit before its end, and at most five minutes."""
+    for timeout_s, before_s in ((20.0, 5.0), (7200.0, 300.0)):
+        limits = limits_of(StoredPlan(notebook="/lab", timeout_s=timeout_s), {})
+        assert limits.before_s == before_s
+    assert limits_of(StoredPlan(notebook="/lab"), {"limit_s": 40.0}).before_s == 10.0
+    assert limits_of(StoredPlan(timeout_s=20.0), {}).before_s is None

@@ -27,7 +27,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
-from tests.kubernetes import logs
+from tests.kubernetes import exec_streams, logs
 from tests.kubernetes.cluster import Settings
 from tests.kubernetes.pods import UNLOCATED, Pod, now
 from tests.kubernetes.rest import STRATEGIC, Answered, Rest, suppress_code
@@ -328,6 +328,10 @@ class Answers(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = urlsplit(self.path)
+        parts = asked.path.strip("/").split("/")
+        if parts[0] == "exec" and len(parts) == 4:
+            self._execute(parts, parse_qs(asked.query))
+            return
         words = {name: values[0] for name, values in parse_qs(asked.query).items()}
         try:
             self.kubelet.fault(asked.path.rpartition("/")[2], words)
@@ -335,6 +339,16 @@ class Answers(BaseHTTPRequestHandler):
             self._say(404, str(error))
         else:
             self._say(200, "done")
+
+    def _execute(self, parts: list[str], words: dict[str, list[str]]) -> None:
+        try:
+            process = self.kubelet._pod(f"{parts[1]}/{parts[2]}").processes[parts[3]]
+            first = process.first
+        except (KeyError, OSError) as error:
+            self._say(404, f"no such container: {error}")
+            return
+        self.close_connection = True
+        exec_streams.serve(self.connection, self.rfile, first, words)  # type: ignore[arg-type]
 
     def _stream(self, path: Path, asked: logs.Asked, is_over: Callable[[], bool]) -> None:
         self.send_response(200)

@@ -134,6 +134,14 @@ class Process:
     def is_over(self) -> bool:
         return self._process.poll() is not None
 
+    @property
+    def first(self) -> int:
+        """Its first process. Raises OSError if there is none."""
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        if not children:
+            raise ProcessLookupError("it has ended")
+        return int(children[0])
+
     def signal(self, number: int) -> None:
         """To its first process; SIGKILL ends all of them."""
         if self.is_over:

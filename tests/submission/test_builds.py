@@ -61,6 +61,8 @@ def test_equal_content_has_an_equal_place(home: Home, tmp_path: Path) -> None:
     assert len({first, place(build_steps=["y"]), place(env_vars={"A": "b"})}) == 3
     (tmp_path / "requirements.txt").write_text("x")
     assert place() != first
+    elsewhere = builds.result_of(home, submission_of(BUILD), "run1")  # its files are not known here
+    assert elsewhere.at == str(home.path / "builds" / "run1" / "venv")
 
 
 @pytest.mark.parametrize(

@@ -245,3 +245,15 @@ def test_what_training_recorded_is_shown(served: Served, window: Window) -> None
     expect(page.locator(".media-points circle")).to_have_count(3)
     expect(page.get_by_role("cell", name="<i>one</i>")).to_be_visible()
     expect(page.get_by_text("once upon a time")).to_be_visible()
+
+
+def test_no_tab_of_a_running_notebook_has_its_token(served: Served, window: Window) -> None:
+    path = f"{install(served.folder / 'bin')}{os.pathsep}{os.environ['PATH']}"
+    found = served.call("notebook", "--json", PATH=path).data
+    token = found["url"].rpartition("token=")[2]
+    for tab in ("", "/logs", "/spec", "/history"):
+        page = window.go(f"/runs/{found['id']}{tab}")
+        expect(page.get_by_text(f"phalanx notebook --url {found['id']}")).to_be_visible()
+        assert token not in page.content()
+    served.call("stop", found["id"])
+    expect(page.get_by_text("phalanx notebook --url")).to_have_count(0)

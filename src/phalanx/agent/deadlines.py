@@ -42,9 +42,12 @@ class TimeLimits(NamedTuple):
 def limits_of(plan: StoredPlan, facts: Mapping[str, Any]) -> TimeLimits:
     is_segment = plan.segment_s is not None
     before_s = plan.checkpoint.before_s
-    if before_s is None and (is_segment or plan.notebook is not None):
-        before_s = CHECKPOINT_S
     timeout_s = plan.timeout_s
+    if before_s is None and is_segment:
+        before_s = CHECKPOINT_S
+    if before_s is None and plan.notebook is not None:  # a short one is not at its end when it starts
+        times = [limit_s for limit_s in (timeout_s, facts.get("limit_s")) if limit_s is not None]
+        before_s = min(CHECKPOINT_S, min(times, default=CHECKPOINT_S) / 4)
     return TimeLimits(
         timeout_s=None if timeout_s is None else max(0.0, timeout_s - facts.get("spent_s", 0.0)),
         ends_at=facts.get("ends_at"),

@@ -107,7 +107,7 @@ def tasks_of(plan: StoredPlan, facts: dict[str, Any], rank: int | None = None) -
                 shares_signals=is_shared and not facts.get("relays_signals"),
                 patience_s=patience_s,
                 outputs=str(facts["path"].get("outputs", "")),
-                collect=plan.collect,
+                collect=plan.collect if plan.notebook is None or "pod" in facts else None,
                 siblings=tuple(
                     facts["folders"][other.name] for other in plan.with_command if other.name in facts["folders"]
                 ),
@@ -304,13 +304,26 @@ def _supervise(task: Task) -> None:
         os._exit(code)
 
 
+def _place_in_slurm(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The job and the node of this process, and the component of a heterogeneous job; empty outside of Slurm."""
+    if "SLURM_JOB_ID" not in environ:
+        return {}
+    found: dict[str, Any] = {"job": environ["SLURM_JOB_ID"], "node": environ.get("SLURMD_NODENAME", "")}
+    rank, component = int(environ.get("SLURM_PROCID", "0")), 0
+    while (tasks := environ.get(f"SLURM_NTASKS_HET_GROUP_{component}", "")).isdigit():
+        rank -= int(tasks)
+        if rank < 0:
+            return {**found, "component": component}
+        component += 1
+    return found
+
+
 def _announce(folder: str) -> bool:
     """Record which process watches this replica, so that others can check it. False when another agent was faster,
     or when the replica was given up before: it must not run then."""
     stat = processes.read_stat(os.getpid())
     content = {"pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id(), "python": sys.executable}
-    if "SLURM_JOB_ID" in os.environ:  # of its own component, or task of an array
-        content |= {"job": os.environ["SLURM_JOB_ID"], "node": os.environ.get("SLURMD_NODENAME", "")}
+    content |= _place_in_slurm(os.environ)
     if os.path.exists(os.path.join(folder, run_paths.END)):
         return False
     try:

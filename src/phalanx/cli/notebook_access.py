@@ -88,5 +88,8 @@ def _url(port: int, found: Mapping[str, Any]) -> str:
 def _login() -> str:
     """This machine, as the user reaches it with ssh: by the address that the user came to, else by its name."""
     came = os.environ.get("SSH_CONNECTION", "").split()
-    there = came[2] if len(came) == 4 and not came[2].startswith(("127.", "::1")) else socket.getfqdn()
+    named = socket.getfqdn()
+    there = socket.gethostname() if named.startswith("localhost") else named
+    if len(came) == 4 and not came[2].startswith(("127.", "::1")):
+        there = came[2]
     return f"{os.environ.get('USER') or getpass.getuser()}@{there}"

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -73,6 +72,8 @@ class Home:
         scheduler may adopt and start the run the moment it appears. The submitter's environment is kept apart from
         it, private, and only until the run is over: it may hold secrets. Raises SystemFault when the disk refuses.
         """
+        import shutil  # slow, and most commands create and remove nothing
+
         draft = self.runs / f".{run.id}"
         try:
             with ExitStack() as undo:
@@ -125,7 +126,8 @@ class Home:
         """Reserve some disk space, to be released when the disk is full, so that runs that fail for lack of disk are
         still recorded."""
         try:
-            if not self._holds_ballast() and shutil.disk_usage(self.path).free > 2 * BALLAST_BYTES:
+            disk = os.statvfs(self.path)
+            if not self._holds_ballast() and disk.f_bavail * disk.f_frsize > 2 * BALLAST_BYTES:
                 write_atomic(self.ballast, bytes(BALLAST_BYTES))
         except OSError:
             pass  # the disk filled up meanwhile: there is nothing to reserve
@@ -153,6 +155,8 @@ class Home:
 
     def tidy(self) -> None:
         """Remove what killed submitters left: drafts of runs, and environments without a run."""
+        import shutil
+
         horizon = time.time() - LEFTOVERS_S
         for path in map(self.runs.joinpath, os.listdir(self.runs)):
             if path.name.startswith(".") and _is_older(path, horizon):

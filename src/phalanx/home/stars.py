@@ -8,7 +8,6 @@ of these files. In a home without a server, the stars are those of its owner.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +24,8 @@ MOST_STARS = 10_000  # of one user
 
 def change_stars(home: Home, store: Store, user: str, run_ids: Sequence[str], *, is_starred: bool) -> None:
     """Add or remove stars. Raises CallError when the user has too many, SystemFault when the disk refuses."""
+    import hashlib
+
     folder = home.path / "stars"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

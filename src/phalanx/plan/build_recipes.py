@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from hashlib import sha256
 from unicodedata import category
 
 from phalanx.errors import CallError
@@ -77,6 +76,8 @@ def variables_of(build: Build) -> Iterator[tuple[str, str]]:
 def key_of(recipe: bytes, files: Iterable[tuple[bytes, bytes]]) -> str:
     """A key of all that an image depends on: the recipe, and the names and contents of the files that its steps read.
     The scripts of `builders.py` make the same one."""
+    from hashlib import sha256  # slow to import, and most files build no image
+
     digest = sha256(recipe)
     for name, content in files:
         digest.update(b"\0" + name + b"\0" + content)

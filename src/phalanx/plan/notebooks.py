@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from phalanx.spec.model import Spec
+from phalanx.spec.model import CollectOptions, Spec
 
 PAGES = {"lab": "/lab", "notebook": "/tree"}  # by Jupyter's command, which Polyaxon's files name as `backend`
+
+CHANGES = CollectOptions(collect=("*",))  # in a pod, whose folder is a copy: what was changed comes home as outputs
 
 
 def server_of(spec: Spec) -> str:

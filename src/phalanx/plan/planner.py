@@ -20,6 +20,7 @@ from phalanx.spec.model import (
     RESOURCE_NAMES,
     Amount,
     Build,
+    CollectOptions,
     Kind,
     NotifyEvent,
     Replicas,
@@ -111,12 +112,16 @@ def make(
         python=spec.environment.python,
         backend_settings=spec.environment.backends,
         build=spec.build,
-        collect=spec.collect if spec.kind in (Kind.EXPERIMENT, Kind.JOB) else None,
+        collect=notebooks.CHANGES if spec.kind is Kind.NOTEBOOK else _collect(spec),
         models=spec.models,
     )
     if (unable := variable_limit.note(made)) is not None:
         notes.append(_note(spec, "environment.replicas", unable))
     return replace(made, notes=tuple(notes))
+
+
+def _collect(spec: Spec) -> CollectOptions | None:
+    return spec.collect if spec.kind in (Kind.EXPERIMENT, Kind.JOB) else None
 
 
 def total(resources: Iterable[Resources]) -> Resources:

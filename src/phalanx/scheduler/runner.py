@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from datetime import UTC, datetime
@@ -139,6 +138,8 @@ def _log_once(trouble: str, logged: str) -> str:
 
 def start_background(home: Home) -> None:
     """Start a scheduler that outlives this process. A second one is harmless: it finds the lease taken and exits."""
+    import subprocess  # slow, and most commands leave nothing to schedule
+
     log = os.open(home.path / "scheduler.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         subprocess.Popen(

@@ -7,6 +7,7 @@ or package can have is an error in the file, and reported as one.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from phalanx.spec import quantities
@@ -30,7 +31,7 @@ _TASKS = "the number of replicas sets it: use `environment.replicas` and `enviro
 _CPUS = "use `environment.resources: {cpu: {requests: 4}}`, or the `resources` of a role"
 _OUTPUT = "logs are kept for each replica"
 _CALL = "it is an option of the call"
-_OURS = {  # options that Phalanx sets itself, and what to use instead
+OURS = {  # options that Phalanx sets itself, and what to use instead
     "array": "a run is one job; use `kind: group` for several runs",
     "chdir": "runs start in the folder where `phalanx run` was called",
     "clusters": "run `phalanx` on a login node of that cluster",
@@ -60,6 +61,8 @@ _OURS = {  # options that Phalanx sets itself, and what to use instead
     "wait": _CALL,
     "wrap": "use `run: {cmd: ...}`",
 }
+_OF_SIZE = ("nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "tasks-per-node", "cpus-per-task", "cpus-per-gpu")
+_OURS_OF_SCRIPTS = {name: why for name, why in OURS.items() if name not in (*_OF_SIZE, "signal", "export")}
 _ANSWERS = {
     "kill-on-invalid-dep": ("no", "yes"),
     "wait-all-nodes": ("0", "1"),
@@ -70,7 +73,10 @@ SHORTEST_SEGMENT_S = 120.0
 
 class SbatchOptions(NamedTuple):
     """Options of sbatch by name. A value is text, a list (joined by `,`), `true` for an option without a value, or
-    `false` for none. Read into texts; an option without a value has the empty text."""
+    `false` for none. Read into texts; an option without a value has the empty text. `ours`: options that Phalanx
+    sets."""
+
+    ours: Mapping[str, str]
 
     def read(self, node: Node, findings: Diagnostics) -> Any:
         if node.entries is None:
@@ -78,8 +84,8 @@ class SbatchOptions(NamedTuple):
         faults = len(findings.errors)
         result: dict[str, str] = {}
         for name, child in node.entries.items():
-            if name in _OURS:
-                findings.error(child, f"`{name}` cannot be set in the file: {_OURS[name]}", at_key=True)
+            if name in self.ours:
+                findings.error(child, f"`{name}` cannot be set in the file: {self.ours[name]}", at_key=True)
             elif re.match(_OPTION.pattern or "", name) is None:
                 hint = "write `mail-type`, not `--mail-type` or `-m`"
                 findings.error(child, f"`{name[:60]}` is not {_OPTION.what}", hint, at_key=True)
@@ -123,6 +129,8 @@ def _times_fit(values: dict[str, Any], node: Node, findings: Diagnostics) -> Non
 
 def _slurm(**values: Any) -> SlurmOptions:
     directives = tuple(values.pop("directives", {}).items())
+    if "batch" in values:
+        values["batch"] = tuple(values["batch"].items())
     times = {f"{key}_s": values.pop(key) for key in ("segment", "checkpoint") if key in values}
     return SlurmOptions(**values, **times, directives=directives)
 
@@ -162,8 +170,13 @@ SLURM = RecordShape(
             "What starts the ranks of MPI and Horovod over MPI: `srun` with this type (default `pmix`), or `mpirun`.",
         ),
         "directives": Field(
-            SbatchOptions(),
+            SbatchOptions(OURS),
             "Further options of sbatch: `mail-type: [END, FAIL]`, `exclusive: true`, `requeue: false`.",
+        ),
+        "batch": Field(
+            SbatchOptions(_OURS_OF_SCRIPTS),
+            "The command is a script for sbatch: it runs once, on the first node of a job with exactly these options, "
+            "and starts its own steps. `nodes`, `ntasks` and the like are allowed here. Has no effect elsewhere.",
         ),
     },
     _slurm,

@@ -12,7 +12,6 @@ from phalanx.spec.dialects import modernise
 from phalanx.spec.matrix import SEED, first_values
 from phalanx.spec.model import EMPTY, Build, CollectOptions, Kind, Search, Spec, Variable, freeze, thaw
 from phalanx.spec.params import Params, declared_value, parse_value, type_fault
-from phalanx.spec.pipelines.reader import read_pipeline
 from phalanx.spec.schema import (
     BUILD_FIELDS,
     BUILD_TO,
@@ -135,6 +134,7 @@ def _later_format(
 _SIGNS = frozenset(
     (
         *("component", "pathRef", "urlRef", "hubRef", "dagRef", "runPatch", "isPreset", "patchStrategy", "container"),
+        "apiVersion",
         *("patch_strategy", "is_preset", "run_patch"),
     )
 )
@@ -190,7 +190,11 @@ def read_spec(root: Node, findings: Diagnostics, inspect: Inspect | None = None)
     if inspect is not None:
         inspect(rendered, findings)
     command = _command(rendered, findings)
-    pipeline = read_pipeline(rendered, values, findings, read_spec) if kind is Kind.PIPELINE else None
+    pipeline = None
+    if kind is Kind.PIPELINE:
+        from phalanx.spec.pipelines.reader import read_pipeline
+
+        pipeline = read_pipeline(rendered, values, findings, read_spec)
     if findings.errors or values is INVALID:
         return None
     document = freeze(root.written())  # after all old forms were rewritten, also in the templates of a pipeline

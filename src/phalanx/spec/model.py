@@ -182,6 +182,7 @@ class SlurmOptions(NamedTuple):
     checkpoint_signal: str | None = None
     mpi: str | None = None
     directives: tuple[tuple[str, str], ...] = ()
+    batch: tuple[tuple[str, str], ...] | None = None
 
 
 class KubernetesOptions(NamedTuple):

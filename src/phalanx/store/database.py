@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sqlite3
 import time
 from abc import ABC, abstractmethod
@@ -208,6 +207,8 @@ class SqliteDatabase(Database):
         return said
 
     def _free_bytes(self) -> int:
+        import shutil  # slow, and hardly ever needed
+
         try:
             return shutil.disk_usage(self.path.parent).free
         except OSError:

@@ -89,7 +89,7 @@ def result_of(home: Home, submission: Submission, run_id: str) -> BuildResult:
         return BuildResult(BuildTarget.REGISTRY, build.to)
     if target is BuildTarget.VIRTUALENV:
         if folder is None:  # the code comes from elsewhere: what its files contain is not known here
-            return BuildResult(target, str(home.run(run_id).path / run_paths.OUTPUTS / "build" / "venv"))
+            return BuildResult(target, str(home.path / "builds" / run_id / "venv"))
         key = virtualenvs.key_of(VirtualenvSpec(submission.spec.environment.python, build), folder)
         return BuildResult(target, str(home.path / "builds" / key / "venv"))
     if target is BuildTarget.REGISTRY:

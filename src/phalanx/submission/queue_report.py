@@ -7,10 +7,9 @@ from collections.abc import Callable, Collection, Sequence
 from phalanx.backends.contract import LOCAL_BACKENDS
 from phalanx.backends.local.capacity import NOTHING, Capacity, excess, requested_by
 from phalanx.home.home import Home
+from phalanx.naming import QUEUED_STATUSES
 from phalanx.store import Run
 from phalanx.stored_plan import PlanDamaged, read_plan
-
-QUEUED = ("created", "resuming", "warning")
 
 
 def requested(home: Home, run: Run) -> Capacity:
@@ -41,7 +40,7 @@ class QueueReport:
             where = "" if run.backend in LOCAL_BACKENDS else run.backend
             if run.id in blocked:
                 continue
-            if run.status in QUEUED:
+            if run.status in QUEUED_STATUSES:
                 self.places[run.id] = counts[where] = counts.get(where, 0) + 1
             elif not where:
                 self.used += requested(run)

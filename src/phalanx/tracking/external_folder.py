@@ -6,7 +6,6 @@ the scheduler adopts and watches it like any other. Standard library only, Pytho
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -47,6 +46,8 @@ def new_id() -> str:
 
 def derived_id(*parts: object) -> str:
     """An id of the same form that is always the same for the same parts."""
+    import hashlib
+
     return _id_from(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:10])
 
 

@@ -10,7 +10,6 @@ import json
 import math
 from bisect import bisect
 from collections.abc import Collection, Mapping
-from hashlib import sha256
 from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, NamedTuple, Sequence
@@ -89,13 +88,18 @@ def point_at(dimensions: Dimensions, index: int) -> dict[str, Any]:
 
 def chance(*about: Any) -> float:
     """A number from 0 to below 1 that is random in what it is about."""
-    digest = sha256("\0".join(map(str, about)).encode()).digest()
-    return (int.from_bytes(digest[:8], "big") >> 11) / (1 << 53)
+    return (int.from_bytes(_digest(about)[:8], "big") >> 11) / (1 << 53)
 
 
 def seed_number(*about: Any) -> int:
     """A seed for other generators, of 32 bits."""
-    return int.from_bytes(sha256("\0".join(map(str, about)).encode()).digest()[:4], "big")
+    return int.from_bytes(_digest(about)[:4], "big")
+
+
+def _digest(about: tuple[Any, ...]) -> bytes:
+    from hashlib import sha256  # slow to import, and most files have no search
+
+    return sha256("\0".join(map(str, about)).encode()).digest()
 
 
 def draw(dimensions: Dimensions, seed: int | str, number: int, attempt: int = 0) -> dict[str, Any]:

@@ -109,12 +109,22 @@ def test_a_machine_without_jupyter_says_how_to_get_it(tmp_path: Path) -> None:
     assert notebook.log().endswith(b"`pip install jupyterlab`\n")
 
 
-def test_a_path_that_is_too_long_for_a_socket_gives_a_port_of_loopback(tmp_path: Path) -> None:
+def test_a_path_that_is_too_long_for_a_socket_gives_a_private_folder_of_the_node_or_else_loopback(
+    tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / ("long" * 20) / ("longer" * 10)
     folder.mkdir(parents=True)
+    monkeypatch.setattr("tempfile.tempdir", str(short))
+    server = NotebookServer(str(folder), {}, "/lab", None)
+    assert server.socket is not None
+    assert Path(server.socket).is_relative_to(short)
+    assert Path(server.socket).parent.stat().st_mode & 0o777 == 0o700
+    server.close(0, print)
+    assert not any(short.iterdir())
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
     server = NotebookServer(str(folder), {}, "/lab", None)
     assert server.socket is None
-    assert server.options[:2] == ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={server.port}"]
+    assert list(server.options[:2]) == ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={server.port}"]
 
 
 def test_a_token_of_the_users_shell_is_not_used(tmp_path: Path) -> None:

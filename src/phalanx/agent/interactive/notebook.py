@@ -39,8 +39,8 @@ class NotebookServer(NoNotebook):
         self.token = os.urandom(24).hex()
         for private in (self.folder, os.path.join(self.folder, "labconfig")):
             os.makedirs(private, mode=0o700, exist_ok=True)
-        path = os.path.join(self.folder, "socket")
-        self.socket = path if port is None and _takes_socket(path) else None
+        self.elsewhere: str | None = None  # a folder of the node
+        self.socket = None if port is not None else self._find_socket()
         self.port = None if self.socket is not None else port or _free_port()
         # Options of the command line: no file may override them.
         self.options = [f"--ServerApp.sock={self.socket}", "--ServerApp.sock_mode=0600"]
@@ -55,6 +55,17 @@ class NotebookServer(NoNotebook):
         environment[VARIABLE] = os.path.join(self.folder, run_paths.NOTEBOOK_ADDRESS)
         for name in ("JUPYTER_TOKEN", "JUPYTER_TOKEN_FILE"):
             environment.pop(name, None)
+
+    def _find_socket(self) -> str | None:
+        """In the folder of the attempt or, where that cannot have one, in a private one of the node."""
+        path = os.path.join(self.folder, "socket")
+        if _takes_socket(path):
+            return path
+        from tempfile import mkdtemp
+
+        self.elsewhere = mkdtemp(prefix="phalanx-")
+        path = os.path.join(self.elsewhere, "socket")
+        return path if _takes_socket(path) else None
 
     def _write_settings(self) -> None:
         settings = {
@@ -100,7 +111,8 @@ class NotebookServer(NoNotebook):
         """Remove everything with the token."""
         import shutil
 
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in filter(None, (self.folder, self.elsewhere)):
+            shutil.rmtree(folder, ignore_errors=True)
         if code == NOT_FOUND:
             say(MISSING)
 

@@ -59,9 +59,7 @@ attempt=$("${{agent[@]}}" "$here/{first_facts}" --claim "${{2:-by-hand}}") || fa
 [ -n "$attempt" ] || exit 0
 agent+=("$here/{facts}")
 mkdir -p "$here/outputs" "$here/replicas" || fail "cannot write in '$here'"
-# The options of sbatch must not apply to a step of several components.
-unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_NTASKS_PER_NODE SLURM_EXPORT_ENV
-where=$here/{nodes}
+{unset}where=$here/{nodes}
 step() {{ # tries again while the controller is away: then no rank has started
   local code until=$((SECONDS + {controller_s}))
   while :; do
@@ -77,7 +75,7 @@ step() {{ # tries again while the controller is away: then no rank has started
   return "$code"
 }}
 start() {{
-{step}
+{unset_here}{step}
 }}
 step none --here >"$where" || fail "not all nodes could be prepared"
 "${{agent[@]}}" --gather "${{3:-$first}}" <"$where" || exit
@@ -88,6 +86,10 @@ if [ "$code" -eq 85 ]; then # the time of this segment is over, that of the run 
   scontrol requeue "$job" && sleep 60
 fi
 exit "$code"
+"""
+_UNSET = """\
+# The options of sbatch must not apply to a step of several components.
+unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_NTASKS_PER_NODE SLURM_EXPORT_ENV
 """
 CONTROLLER_S = 300  # how long a job waits for a controller that restarts
 _AWAY = (
@@ -183,7 +185,9 @@ def _script(plan: Plan, parts: list[Component], site: Site | None) -> str:
         nodes=run_paths.nodes_file("$attempt"),
         words=_words(parts),
         modules=_modules(plan),
-        step=_step(parts),
+        unset="" if plan.slurm.batch is not None else _UNSET,
+        unset_here=_UNSET if plan.slurm.batch is not None else "",
+        step=_step(parts, one_node=plan.slurm.batch is not None),
         main='"${agent[@]}" --stay' if by_launcher else f"step {_mpi(plan)} --as-rank",
     )
 
@@ -195,7 +199,10 @@ def script_of(plan: Plan, site: Site | None) -> str:
 
 
 def adapted(plan: Plan) -> Plan:
-    """The plan as Slurm runs it: srun starts the MPI ranks, unless the file selects mpirun."""
+    """The plan as Slurm runs it: srun starts the MPI ranks, unless the file selects mpirun. A script for sbatch starts
+    its own steps."""
+    if plan.slurm.batch is not None and not plan.is_distributed:
+        return replace(plan, launch="own")
     if plan.launch != MPIRUN or plan.slurm.mpi == MPIRUN:
         return plan
     return replace(plan, launch="srun", launcher=(), replicas=tuple(r for r in plan.replicas if r.role != LAUNCHER))
@@ -241,13 +248,20 @@ def _directives(plan: Plan, parts: list[Component], site: Site | None) -> Iterat
     yield "#SBATCH --open-mode=append"
     if (slurm.segment_s is not None or plan.max_restarts) and not {"requeue", "no-requeue"} & own.keys():
         yield "#SBATCH --requeue"
+    if slurm.batch is not None:
+        yield from _options({"time": _time(plan), **dict(slurm.batch)})
+        return
     for number, part in enumerate(parts):
         if number:
             yield "#SBATCH hetjob"
         options = {**run_wide, **_size(part, plan, site), **own}
-        for name, value in options.items():
-            if value is not None:
-                yield f"#SBATCH --{name}={_checked(name, value)}" if value != "" else f"#SBATCH --{name}"
+        yield from _options(options)
+
+
+def _options(options: Mapping[str, str | None]) -> Iterator[str]:
+    for name, value in options.items():
+        if value is not None:
+            yield f"#SBATCH --{name}={_checked(name, value)}" if value != "" else f"#SBATCH --{name}"
 
 
 def _size(part: Component, plan: Plan, site: Site | None) -> dict[str, str | None]:
@@ -278,13 +292,14 @@ def _time(plan: Plan) -> str | None:
     return f"{minutes // 1440}-{minutes % 1440 // 60:02}:{minutes % 60:02}"
 
 
-def _step(parts: list[Component]) -> str:
+def _step(parts: list[Component], *, one_node: bool) -> str:
     """`step MPI ARGUMENTS…`: starts the agent for every rank, in one rank space."""
+    nodes = "--nodes=1 " if one_node else ""
     calls = []
     for number, part in enumerate(parts):
         group = f"--het-group={number} " if len(parts) > 1 else ""
         calls.append(
-            f"{group}--ntasks={len(part.names)} --cpus-per-task={part.cpus_per_task} --mem=0 --export=ALL "
+            f"{group}{nodes}--ntasks={len(part.names)} --cpus-per-task={part.cpus_per_task} --mem=0 --export=ALL "
             f'--mpi="$1" --kill-on-bad-exit=1 --distribution=block "${{agent[@]}}" "${{@:2}}"'
         )
     return "  srun " + " : \\\n    ".join(calls)

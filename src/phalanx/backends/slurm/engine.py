@@ -284,6 +284,8 @@ class SlurmEngine(Engine):
             raise CallError(_missing("srun"))
         folder = attempt_folder.run_folder
         options = [f"--jobid={agent['job']}", f"--nodelist={agent['node']}", "--overlap", "--nodes=1", "--ntasks=1"]
+        if "component" in agent:
+            options.append(f"--het-group={agent['component']}")
         options += ["--mem=0", "--mpi=none", "--export=ALL", "--quiet", *(["--pty"] if is_terminal else [])]
         archive = folder / run_paths.JOB / run_paths.AGENT_ARCHIVE
         program = [str(agent["python"]), "-I", "-S", str(archive), str(folder / run_paths.PLAN)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.live_screen import REDRAW_S, is_terminal, watch
 from phalanx.cli.render.output import print_json, print_lines, printable, table
 from phalanx.cli.workspace.base import open_workspace
 from phalanx.errors import CallError, SystemFault
@@ -79,8 +79,6 @@ def command(
     from phalanx.home.stars import OWNER
     from phalanx.store.project_scope import enclosing_projects
     from phalanx.store.rows import run_row
-    from phalanx.store.run_csv import csv_lines
-    from phalanx.store.run_fields import check_column
 
     limit = limit or (None if as_csv else DEFAULT_LIMIT)
 
@@ -108,14 +106,21 @@ def command(
 
     if as_csv and (as_json or is_watched):
         raise CallError("--csv cannot be combined with --json or --watch")
-    for field in columns:
-        check_column(field)
-    is_live = is_watched and not as_json and is_terminal()
+    if columns:
+        from phalanx.store.run_fields import check_column
+
+        for field in columns:
+            check_column(field)
+    is_live = is_watched and not as_json and sys.stdout.isatty() and sys.stdin.isatty()
     with open_workspace(settled=not is_live, quiet=as_json) as workspace, _listed_anyway(unsent, as_json=as_json):
         if is_live:
+            from phalanx.cli.render.live_screen import REDRAW_S, watch
+
             with workspace.attended() as turn:
                 watch(lambda: lines(workspace), turn, REDRAW_S)
         elif as_csv:
+            from phalanx.store.run_csv import csv_lines
+
             for line in csv_lines(list(dict.fromkeys([*CSV_COLUMNS, *columns])), found(workspace)[0]):
                 click.echo(line, nl=False)
         elif as_json:

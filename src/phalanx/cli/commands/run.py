@@ -81,7 +81,7 @@ MOST_RUNS = 10_000  # of one call
 @click.option(
     "--times", type=click.IntRange(1, MOST_RUNS), metavar="N", help="Queue the run N times. Implies --detach."
 )
-@click.argument("each_of", metavar="[FILES]...", nargs=-1)
+@click.argument("each_of", metavar="[FILES | SCRIPT | COMMAND]...", nargs=-1)
 @click.option(
     "-l",
     "--log",
@@ -127,6 +127,9 @@ def command(
     It prints their ids, one per line, and exits; with --json, one object per run. All are checked first: if a file has
     an error, or one of the runs is refused, none is queued. A server checks each run as it is queued, and queues the
     others.
+
+    A script for sbatch (`phalanx run job.sh --on slurm`) runs as it is, with its own #SBATCH lines, and is tracked. A
+    command line runs without a file: `phalanx run -- torchrun --nproc-per-node 4 train.py`.
 
     `--after RUN` (a name or an id) queues the run until RUN has succeeded. If RUN ends in another way, this run ends as
     `upstream_failed` without starting; `phalanx resume` queues it again.
@@ -187,7 +190,9 @@ def _file_sets(
     if is_each and not each_of:
         raise CallError("--each needs files: phalanx run --each a.yml b.yml")
     if each_of and not is_each:
-        raise CallError(f"{each_of[0]!r}: write -f before the file of a run, or --each to queue one run for each file")
+        from phalanx.cli.called_programs import file_of_program
+
+        return [[*(read_files(files) if files else ()), file_of_program(each_of)]]
     texts = read_files((*files, *each_of))
     sets = [[*texts[: len(files)], own] for own in texts[len(files) :]] if is_each else [texts]
     return [with_target(one, to) for one in sets]

@@ -15,7 +15,6 @@ from phalanx.cli.render.output import print_json, print_lines, printable
 from phalanx.cli.render.tables import failure_lines, replica_table, status_text
 from phalanx.cli.workspace.base import find_run, open_workspace
 from phalanx.naming import PARENT
-from phalanx.store.kinds import GROUP, PIPELINE, SCHEDULE
 
 if TYPE_CHECKING:
     from phalanx.insight.stragglers import RunProgress
@@ -35,6 +34,7 @@ def command(run: str, as_json: bool) -> None:
     """
     from phalanx.cli.pipeline_watch import op_table
     from phalanx.cli.run_watch import metric_lines, run_json
+    from phalanx.store.kinds import GROUP, PIPELINE, SCHEDULE
 
     with open_workspace(quiet=as_json) as workspace:
         found = find_run(workspace, run)

@@ -11,7 +11,6 @@ from phalanx.plan import Plan
 from phalanx.plan.document import resources_view
 from phalanx.spec import Kind, Spec
 from phalanx.spec.commands import join
-from phalanx.spec.groups import first_suggestion
 from phalanx.spec.model import Amount, Resources, thaw
 
 if TYPE_CHECKING:
@@ -24,7 +23,11 @@ def plan_of(spec: Spec, run_id: str = PREVIEW_ID) -> Plan | None:
     """The plan of a run, or of a group's first suggestion; None for a pipeline, which has several runs."""
     if spec.kind is Kind.PIPELINE:
         return None
-    return plan.make(first_suggestion(spec) if spec.kind is Kind.GROUP else spec, run_id)
+    if spec.kind is Kind.GROUP:
+        from phalanx.spec.groups import first_suggestion
+
+        spec = first_suggestion(spec)
+    return plan.make(spec, run_id)
 
 
 def command_of(spec: Spec, made: Plan | None) -> str | None:

@@ -15,20 +15,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from phalanx import run_paths
-from phalanx.cli.interrupts import stop_on_interrupt
-from phalanx.cli.local_submission import prepare_local
-from phalanx.cli.workspace.activity import ActivitySnapshot, home_activity
-from phalanx.cli.workspace.events import RunEvent, events_of_folder, of_tracked
-from phalanx.cli.workspace.first_error import FirstError, first_error_here
-from phalanx.cli.workspace.log_follower import LogBatch, follow, wait
 from phalanx.cli.workspace.open_home import open_home
 from phalanx.errors import CallError
 from phalanx.home.lease import Lease
-from phalanx.home.tracked_events import read_events
 from phalanx.insight.wait_reasons import waits_for
-from phalanx.logs.merge import merged
+from phalanx.naming import QUEUED_STATUSES
 from phalanx.scheduler.runner import TURN_S, SchedulerRunner, schedule_once, start_background
-from phalanx.store.model_index import ModelIndex
 
 if TYPE_CHECKING:
     from phalanx.artifacts.code_record import CodeRecord
@@ -36,6 +28,10 @@ if TYPE_CHECKING:
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
+    from phalanx.cli.workspace.activity import ActivitySnapshot
+    from phalanx.cli.workspace.events import RunEvent
+    from phalanx.cli.workspace.first_error import FirstError
+    from phalanx.cli.workspace.log_follower import LogBatch
     from phalanx.client.groups import HomeGroup
     from phalanx.client.pipelines import HomePipeline
     from phalanx.home.home import Home
@@ -121,15 +117,22 @@ class HomeWorkspace:
         return progress_of(steps, {one.name for one in replicas if one.status == "running"})
 
     def events(self, run: Run) -> list[RunEvent]:
+        from phalanx.cli.workspace.events import events_of_folder
+
         return events_of_folder(self.home.run(run.id), self.rows.statuses(run.id))
 
     def tracked(self, run: Run, kinds: Sequence[str]) -> list[RunEvent]:
         """The events of these kinds that training recorded."""
+        from phalanx.cli.workspace.events import of_tracked
+        from phalanx.home.tracked_events import read_events
+
         found = read_events(self.home.run(run.id).path, kinds)
         return sorted(map(of_tracked, found), key=lambda event: event.at)
 
     def frame(self) -> ActivitySnapshot:
         """The current snapshot for `top`."""
+        from phalanx.cli.workspace.activity import home_activity
+
         return home_activity(self.home, self.rows)
 
     @contextmanager
@@ -139,10 +142,14 @@ class HomeWorkspace:
             yield runner.run_pass
 
     def artifacts_of(self, project: str, most: int) -> list[Artifact]:
+        from phalanx.store.model_index import ModelIndex
+
         return ModelIndex(self.rows).project_artifacts(project, limit=most)
 
     def runs_with_content(self, artifacts: Sequence[Artifact]) -> Mapping[str, Sequence[str]]:
         """The runs that have the same contents, by digest."""
+        from phalanx.store.model_index import ModelIndex
+
         return ModelIndex(self.rows).runs_with(row.digest for row in artifacts if row.digest is not None)
 
     def waits_for(self, run: Run) -> str | None:
@@ -150,10 +157,10 @@ class HomeWorkspace:
         return waits_for(self.rows, [run]).get(run.id) or self._queue_reason(run)
 
     def _queue_reason(self, run: Run) -> str | None:
-        from phalanx.submission.queue_report import QUEUED, QueueReport, requested
-
-        if run.status not in QUEUED:
+        if run.status not in QUEUED_STATUSES:
             return None
+        from phalanx.submission.queue_report import QueueReport, requested
+
         now = time.monotonic()
         if self._queue is None or now - self._queue[0] > QUEUE_S:
             from phalanx.backends.local.capacity import this_machine
@@ -304,6 +311,7 @@ class HomeLogs:
         fold: bool,  # noqa: ARG002 - `tail` applies to each log
     ) -> Iterator[LogLine]:
         """The lines in order of time; `tail`: at least the last ones, where `fold` counts identical lines once."""
+        from phalanx.logs.merge import merged
         from phalanx.logs.replica_logs import ReplicaLog
 
         folder = self.home.run(run.id).path
@@ -319,6 +327,8 @@ class HomeLogs:
     ) -> Generator[LogBatch, None, None]:
         """New lines until the run is over, or `pause` returns False; it waits for so many seconds. Runs the scheduler
         if no other process does."""
+        from phalanx.cli.workspace.log_follower import LogBatch
+        from phalanx.logs.merge import merged
         from phalanx.logs.replica_logs import ReplicaLog
 
         logs: list[ReplicaLog] = []
@@ -341,11 +351,15 @@ class HomeLogs:
 
     def error(self, run: Run, sources: Sequence[LogSource], attempt: int) -> FirstError:
         """The replica that failed first, and the lines that show why."""
+        from phalanx.cli.workspace.first_error import first_error_here
+
         return first_error_here(self.home.run(run.id), sources, attempt, self.store.facts(run.id))
 
 
 def _attended(logs: Iterable[Iterator[LogLine]], runner: SchedulerRunner) -> Iterator[LogLine]:
     """The merged lines, with scheduler passes in between, because there may be a gigabyte to print."""
+    from phalanx.logs.merge import merged
+
     next_turn = time.monotonic() + TURN_S
     for line in merged(logs):
         yield line
@@ -362,6 +376,8 @@ class HomeRunActions:
     def prepare(self, submission: Submission, *, quiet: bool, times: int = 1) -> list[Callable[[], Run]]:
         """Check a run that is to be queued so many times. Each call of the result queues one, and blocks signals until
         it is watched. Both raise SpecErrors, CallError."""
+        from phalanx.cli.local_submission import prepare_local
+
         return prepare_local(self.home, self.store, submission, times=times, quiet=quiet)
 
     def stop(self, runs: Sequence[Run], patience_s: float, each: Callable[[Sequence[Run]], None]) -> list[Run]:
@@ -455,7 +471,9 @@ class HomeRunActions:
 
     def attend(self, run: Run, *, quiet: bool) -> Run:
         """Watch a run until it finishes, and print its logs unless `quiet`. Ctrl-C stops the run."""
+        from phalanx.cli.interrupts import stop_on_interrupt
         from phalanx.cli.render.log_lines import LogPrinter
+        from phalanx.cli.workspace.log_follower import follow, wait
 
         logs = HomeLogs(self.home, self.store)
         hung_up = stop_on_interrupt(self.home.run(run.id).ask_to_stop)

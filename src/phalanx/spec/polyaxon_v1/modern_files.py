@@ -1,4 +1,4 @@
-"""Reads a file of Polyaxon 1.x or 2.x, with the presets laid over it, into the modern form."""
+"""Reads a file of Polyaxon 1.x or 2.x, or a manifest, with the presets laid over it, into the modern form."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from phalanx.spec.model import EMPTY
 from phalanx.spec.polyaxon_v1.composition import Composer
 from phalanx.spec.polyaxon_v1.conversion import OperationConverter
 from phalanx.spec.polyaxon_v1.dags import pipeline
+from phalanx.spec.polyaxon_v1.manifests import component_of
 from phalanx.spec.polyaxon_v1.references import NoReferences, References
 from phalanx.spec.tree import Diagnostics, Node
 
@@ -22,6 +23,8 @@ def modern_tree(
 ) -> Node:
     """The modern form of a file and the presets laid over it. `given`: params of the command line, which the inputs of
     a dag take."""
+    if layers[0].get("apiVersion") is not None:
+        layers = [component_of(layers[0], findings), *layers[1:]]
     composer = Composer(findings, references or NoReferences())
     _check_header(layers[0], findings)
     composed = composer.compose(layers)

@@ -94,6 +94,8 @@ MATRIX = frozenset(
 def sign_of_format(layer: Node) -> Node | None:
     """A part of a file that only Polyaxon 1.x and 2.x have; None for every other file."""
     version, kind, run = layer.get("version"), layer.get("kind"), layer.get("run")
+    if layer.get("apiVersion") is not None:  # a manifest of Kubernetes, which is read as a component
+        return layer.get("apiVersion")
     if version is not None and str(version.value) in ("1.1", "1.05"):
         return version
     if kind is not None:
