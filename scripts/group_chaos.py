@@ -1,12 +1,13 @@
-"""Chaos test of groups: whatever runs them is killed at random moments; every group must end as if it had not been.
+"""Chaos test of groups and pipelines: what runs them is killed at random moments; each must end as if it had not been.
 
     python scripts/group_chaos.py --kills 300 --seed 7
     scripts/with_postgres.sh python scripts/group_chaos.py --kills 300
 
-Each round runs a group of real commands in a new home, under a scheduler of its own or under `phalanx serve`, on SQLite
-or on PostgreSQL. Meanwhile SIGKILL hits the scheduler or server, agents, the process that forks agents, and PostgreSQL.
-The group must end with the same trials, params, values, rungs and statuses as in a round without kills: none lost, no
-attempt run twice, no process left.
+Each round runs a group or pipeline of real commands in a new home, under a scheduler of its own or under
+`phalanx serve`, on SQLite or on PostgreSQL. Meanwhile SIGKILL hits the scheduler or server, agents, the process that
+forks agents, and PostgreSQL. The group must end with the same trials, params, values, rungs and statuses as in a round
+without kills, a pipeline with the same statuses, params, outputs and number of runs of its ops: none lost, no attempt
+run twice, no process left.
 """
 
 # ruff: noqa: S311 - chaos must be repeatable, not secret
@@ -30,7 +31,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-import phalanx.scheduler.groups  # noqa: F401 - imported here, so that a child need not
+import phalanx.scheduler.groups
+import phalanx.scheduler.pipelines.active  # noqa: F401 - imported here, so that a child need not
 from phalanx.agent.fork_server import FORK_SERVER
 from phalanx.agent.launcher import AGENT_MARK
 from phalanx.agent.processes import descendants, find_marked, read_stat
@@ -39,9 +41,11 @@ from phalanx.home.group_folder import GroupFolder, trial_id
 from phalanx.home.home import Home
 from phalanx.plan.framework_checks import load
 from phalanx.scheduler.group_state import GroupState
+from phalanx.scheduler.pipelines.report import PipelineReport
 from phalanx.scheduler.runner import run_until_idle
 from phalanx.store import Run, Store
 from phalanx.submission.model import CodeSource, Submission
+from phalanx.submission.removal import with_parts
 from phalanx.submission.submit import submit
 from phalanx.tune.decision import packages
 
@@ -131,6 +135,61 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+OUTPUT = [{"name": "n", "type": "int"}]
+
+
+def op(name: str, template: str, *after: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "template": {"name": template}, "dependencies": list(after), **more}
+
+
+def job(name: str, command: str, **more: Any) -> dict[str, Any]:
+    """An agent that is killed fails its attempt: the run is restarted."""
+    restarts = {"environment": {"max_restarts": MOST_OF_A_RUN + 1}}
+    return {"kind": "job", "name": name, "run": {"cmd": f"{NOTE}; {command}"}, **restarts, **more}
+
+
+PLUS_ONE = job(
+    "plus-one",
+    "sleep 0.1; echo '{% raw %}{\"n\": {% endraw %}'$(( {{ n }} + 1 ))} > $PHALANX_OUTPUTS/outputs.json",
+    inputs=[{"name": "n", "type": "int"}], outputs=OUTPUT,
+)  # fmt: skip
+PIPELINES: dict[str, dict[str, Any]] = {
+    "pipeline": {
+        "concurrency": 2,
+        "ops": [
+            op("a", "plus-one", params={"n": 1}),
+            op("b", "plus-one", params={"n": "{{ ops.a.outputs.n }}"}),
+            op("c", "plus-one", params={"n": "{{ ops.a.outputs.n }}"}),
+            op("d", "plus-one", "c", params={"n": "{{ ops.b.outputs.n }}"}),
+        ],
+        "templates": [PLUS_ONE],
+    },
+    "pipeline with a failure": {
+        "ops": [
+            op("a", "ok"),
+            op("b", "bad", "a", max_retries=1, retry_delay=0.1),
+            op("c", "ok", "b"),
+            op("d", "ok", "b", trigger="all_failed"),
+            op("e", "ok", "d", conditions=[{"kind": "status", "op": "b"}]),
+            op("f", "ok", "e", skip_on_upstream_skip=True),
+        ],
+        "templates": [job("ok", "sleep 0.1"), {**job("bad", "exit 3"), "environment": {"max_restarts": 0}}],
+    },
+    "pipeline with a group": {
+        "ops": [
+            op("a", "plus-one", params={"n": 1}),
+            op("g", "search", params={"n": "{{ ops.a.outputs.n }}"}),
+            op("b", "ok", "g"),
+        ],
+        "templates": [
+            PLUS_ONE,
+            job("ok", "sleep 0.1"),
+            {**SEARCHES["grid_search"], "kind": "group", "name": "search", "inputs": [{"name": "n", "type": "int"}]},
+        ],
+    },
+}
+
+
 class Violation(Exception):
     """A guarantee was violated."""
 
@@ -142,6 +201,13 @@ class TrialResult(NamedTuple):
     state: str  # for the search
     rung: int
     value: float | None
+
+
+class OpResult(NamedTuple):
+    status: str
+    runs: int
+    params: str
+    outputs: str
 
 
 class Postgres:
@@ -198,8 +264,9 @@ class Round:
         for name in ("work", "starts"):
             (folder / name).mkdir()
         self.home = Home(folder / "home")
-        text = json.dumps({"version": 1, "kind": "group", **search})
-        spec, tree = load([("group.yml", text.encode())], {})
+        self.kind = "pipeline" if "ops" in search else "group"
+        text = json.dumps({"version": 1, "kind": self.kind, **search})
+        spec, tree = load([("file.yml", text.encode())], {})
         asked = Submission(spec=spec, tree=tree, environment=dict(os.environ), code=CodeSource(folder / "work"))
         with Store.open(self.home.path, url) as store:
             self.group_id = submit(self.home, store, asked).id
@@ -264,8 +331,32 @@ class Round:
         except SystemFault:
             return False  # the database starts again
 
-    def result(self) -> tuple[dict[tuple[int, int], TrialResult], str]:
-        """The trials of a group that has ended, and its status. Raises Violation."""
+    def result(self) -> tuple[Mapping[Any, TrialResult | OpResult], str]:
+        """The trials of a group, or the ops of a pipeline, that has ended, and its status. Raises Violation."""
+        return self._ops() if self.kind == "pipeline" else self._trials()
+
+    def _ops(self) -> tuple[dict[str, OpResult], str]:
+        with Store.open(self.home.path, self.url) as store:
+            pipeline = store.find(self.group_id)
+            shown = PipelineReport(self.home, store, pipeline).summary()["ops"]
+            runs = {run.id: run for run in with_parts(store, [pipeline]) if run.id != pipeline.id}
+            faults = store.check()
+            for run_id in (*runs, self.group_id):
+                if self.home.run(run_id).history() != store.statuses(run_id):
+                    faults.append(f"run {run_id}: {self.home.run(run_id).history()}, but {store.statuses(run_id)}")
+        ids = {run_id for one in shown for run_id in one["runs"]}
+        ids |= {run.id for run in runs.values() if run.group in ids}
+        if set(runs) != ids or set(self.home.run_ids()) != {*ids, self.group_id} or faults:
+            raise Violation(f"runs {sorted(runs)}, folders {sorted(self.home.run_ids())}, ops {shown}; {faults}")
+        alone = {run_id: run for run_id, run in runs.items() if run.kind != "group"}
+        self._check_starts({run_id: run for run_id, run in alone.items() if run.status != "failed"})
+        found = {
+            one["name"]: OpResult(one["status"], len(one["runs"]), str(one["params"]), str(one["outputs"]))
+            for one in shown
+        }
+        return found, pipeline.status
+
+    def _trials(self) -> tuple[dict[tuple[int, int], TrialResult], str]:
         records = GroupFolder(self.home.run(self.group_id).path).records()
         made = [record["trial"] for record in records if record["what"] == "create"]
         if made != list(range(len(made))):
@@ -355,13 +446,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=300, help="how many processes to kill, at least")
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--searches", default=",".join(SEARCHES), help="algorithms, separated by commas")
+    parser.add_argument("--searches", default=",".join([*SEARCHES, *PIPELINES]), help="by name, separated by commas")
     asked = parser.parse_args()
     seed = random.randrange(1 << 30) if asked.seed is None else asked.seed
     chance = random.Random(seed)
     server_url = os.environ.get("PHALANX_TEST_POSTGRES")
     postgres = Postgres(server_url) if server_url else None
-    searches = {name: SEARCHES[name] for name in asked.searches.split(",")}
+    searches = {name: {**SEARCHES, **PIPELINES}[name] for name in asked.searches.split(",")}
     missing = [name for name in searches if any(find_spec(package) is None for package in packages_of(name))]
     for name in missing:
         del searches[name]
@@ -385,14 +476,14 @@ def main() -> int:
             rounds += 1
             if ended != expected[name]:
                 raise Violation(f"{name} (seed {seed}): {ended} instead of {expected[name]}")
-            print(f"{rounds} groups, {kills.total()} kills: {name} ended as without", flush=True)
+            print(f"{rounds} rounds, {kills.total()} kills: {name} ended as without", flush=True)
     print(", ".join(f"{what}: {count}" for what, count in sorted(kills.items())))
     return 0
 
 
 def packages_of(name: str) -> tuple[str, ...]:
     """What the search of this name needs: it begins with its algorithm."""
-    return packages(name.partition(" ")[0])
+    return packages(name.partition(" ")[0]) if name in SEARCHES else ()
 
 
 def misfortune(

@@ -13,6 +13,7 @@ import pytest
 from phalanx import plan, spec
 from phalanx.backends.local.backend import BACKEND
 from phalanx.cli.commands.plan import write_job
+from phalanx.spec.groups import first_suggestion
 from tests.ports import free_port
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -25,7 +26,9 @@ OF_A_DIALECT = re.compile(r"`environment\.\w+` read as `framework: \w+` and `env
 def test_an_example_is_read_without_a_note(file: Path) -> None:
     loaded = spec.load([(file.name, file.read_bytes())])
     assert [note.message for note in loaded.notes if not OF_A_DIALECT.search(note.message)] == []
-    assert plan.make(loaded, "run").command
+    for one in [op.spec for op in loaded.pipeline.ops] if loaded.pipeline is not None else [loaded]:
+        assert one is not None
+        assert plan.make(first_suggestion(one) if one.search is not None else one, "run").command
 
 
 @pytest.mark.slow

@@ -48,11 +48,12 @@ def running_replica(workspace: HomeWorkspace, run: Run, replica: str | None) -> 
     """The replica that is meant, of a run that runs; the first one by default. Raises CallError."""
     from phalanx.home.attempts import AttemptFolder
     from phalanx.logs.replica_choice import choose
+    from phalanx.store.kinds import WHOLES
     from phalanx.store.statuses import Status
     from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
-    if run.kind == "group":
-        raise CallError(f"{run.id} is a group: name one of its runs, see `phalanx ps -q group:{run.id}`")
+    if run.kind in WHOLES:
+        raise CallError(f"{run.id} is a {run.kind}: name one of its runs, see `phalanx ps -q group:{run.id}`")
     if run.backend == OUTSIDE:
         raise CallError(f"run {run.id} was not started by Phalanx, which cannot enter its process")
     sources = workspace.logs.sources(run)

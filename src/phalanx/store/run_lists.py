@@ -198,6 +198,12 @@ class RunListQueries:
             found += self._seen(f"id IN ({', '.join('?' * len(these))})", these)
         return found
 
+    def stamp_of_parts(self, whole_id: str) -> tuple[Any, ...]:
+        """Changes when a run of a group or pipeline was added, was removed, or has another status."""
+        active = f"sum(CASE WHEN {_ACTIVE} THEN 1 ELSE 0 END)"
+        sql = f'SELECT count(*), max(updated_at), sum(attempt), {active} FROM runs WHERE "group" = ?'
+        return tuple(self._database.rows(sql, [whole_id])[0])
+
     def last_key(self) -> int:
         return int(self._database.rows("SELECT coalesce(max(key), 0) FROM runs")[0][0])
 

@@ -82,6 +82,9 @@ def _print_summary(loaded: Spec, made: Plan | None, summary: dict[str, Any]) -> 
         click.echo(printable(f"  search     {view['algorithm']} over {over}{size}"))
     if loaded.pipeline is not None:
         click.echo(f"  ops        {', '.join(summary['ops'])}")
+        if summary["schedule"] is not None:
+            fields = ", ".join(f"{name} {value}" for name, value in summary["schedule"].items() if name != "kind")
+            click.echo(printable(f"  schedule   {fields}; {summary['schedule_note']}"))
     if made is not None:
         click.echo(f"  replicas   {replicas_text(made.roles)}")
         click.echo(f"  resources  {resources_text(made.totals)}")

@@ -34,11 +34,12 @@ def command(runs: tuple[str, ...], query: str | None, sort: str, limit: int, eve
     runs.
     """
     from phalanx.home.stars import OWNER
+    from phalanx.store.kinds import WHOLES
 
     with open_workspace(quiet=as_json) as workspace:
         chosen = []
         for found in [find_run(workspace, run) for run in runs]:
-            chosen += _trials(workspace.rows, found, limit) if found.kind == "group" else [found]
+            chosen += _trials(workspace.rows, found, limit) if found.kind in WHOLES else [found]
         if query is not None:
             chosen += workspace.rows.runs(query, sort, limit, unarchived=True, user=OWNER)
         chosen = list({run.id: run for run in chosen}.values())

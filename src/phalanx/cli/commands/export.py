@@ -85,10 +85,11 @@ def command(
 
 
 def _chosen(store: Store, names: Sequence[str], project: str | None, query: str) -> list[Run]:
-    """The selected runs; for a group its trials. Raises CallError."""
+    """The selected runs; for a group its trials, for a pipeline its ops. Raises CallError."""
+    from phalanx.store.kinds import WHOLES
     from phalanx.submission.removal import with_parts
 
-    return [run for run in with_parts(store, _named(store, names, project, query)) if run.kind != "group"]
+    return [run for run in with_parts(store, _named(store, names, project, query)) if run.kind not in WHOLES]
 
 
 def _named(store: Store, names: Sequence[str], project: str | None, query: str) -> list[Run]:

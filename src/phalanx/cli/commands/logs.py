@@ -19,6 +19,7 @@ from phalanx.logs.line_pattern import LinePattern
 from phalanx.logs.lines import LogLine
 from phalanx.logs.replica_choice import choose
 from phalanx.logs.replica_logs import LogSource
+from phalanx.store.kinds import WHOLES
 
 if TYPE_CHECKING:
     from phalanx.cli.workspace.base import RunLogs
@@ -78,8 +79,8 @@ def command(
     pattern = None if expression is None else LinePattern.of(expression, is_regex=True)
     with open_workspace(quiet=as_json) as workspace:
         found = find_run(workspace, run)
-        if found.kind == "group":
-            raise CallError(f"a group has no logs: its runs do, which `phalanx ps -q group:{found.id}` lists")
+        if found.kind in WHOLES:
+            raise CallError(f"a {found.kind} has no logs: its runs do, which `phalanx ps -q group:{found.id}` lists")
         sources = _chosen(workspace.logs.sources(found), names, roles, ranks)
         _refuse_attempt(found, attempt)
         if errors:

@@ -168,7 +168,10 @@ def _as_json(loaded: Spec, made: Plan | None, job: Job | None, folder: str | Non
         answer |= PlanView(made).as_json()
     answer["kind"] = str(loaded.kind)
     if loaded.pipeline is not None:
+        from phalanx.scheduler.pipelines.report import edges
+
         answer["ops"] = [_op_json(op) for op in loaded.pipeline.ops]
+        answer["edges"] = list(edges({op.name: op for op in loaded.pipeline.ops}))
     if (recipe := _recipe(loaded)) is not None:
         answer["recipe"] = {"text": recipe[0], "key": recipe[1]}
     if job is not None:
@@ -198,7 +201,7 @@ def _op_json(op: Any) -> dict[str, Any]:
     return {
         "name": op.name,
         "template": dict(op.template),
-        "dependencies": list(op.dependencies),
+        "dependencies": list(op.upstream),
         "trigger": op.trigger,
         "plan": PlanView(made).as_json() if made is not None else None,
     }
@@ -227,11 +230,14 @@ def write_job(job: Job, folder: Path) -> None:
 
 
 def _lines(loaded: Spec, made: Plan | None, replica: str | None) -> Iterator[str]:
+    from phalanx.cli.render.op_graph import graph_lines
     from phalanx.cli.render.plan_summary import plan_of
 
     if loaded.pipeline is not None:
+        yield from map(printable, graph_lines(loaded.pipeline.ops))
+        yield ""
         for op in loaded.pipeline.ops:
-            after = f", after {', '.join(op.dependencies)}" if op.dependencies else ""
+            after = f", after {', '.join(op.upstream)}" if op.upstream else ""
             yield click.style(printable(f"op {op.name} ({next(iter(op.template.values()))}){after}"), bold=True)
             if op.spec is not None:
                 inner = plan_of(op.spec)

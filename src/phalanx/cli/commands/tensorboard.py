@@ -23,6 +23,7 @@ from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, printable
 from phalanx.cli.workspace.base import find_run, open_workspace
 from phalanx.errors import CallError
+from phalanx.store.kinds import WHOLES
 
 if TYPE_CHECKING:
     from phalanx.boards.board import Board
@@ -112,19 +113,19 @@ def _choice(
 ) -> Callable[[], list[Run]]:
     """A function that returns the chosen runs as they are now. Raises CallError."""
     found = [find_run(workspace, text) for text in named]
-    groups = [run for run in found if run.kind == "group"]
+    groups = [run for run in found if run.kind in WHOLES]
     if group is not None:
         groups.append(find_run(workspace, group))
-        if groups[-1].kind != "group":
+        if groups[-1].kind not in WHOLES:
             raise CallError(f"{groups[-1].id} is a run, not a group: leave out --group")
-    single = [run.id for run in found if run.kind != "group"]
+    single = [run.id for run in found if run.kind not in WHOLES]
     queries = [*(f"group:{one.id}" for one in groups), *([query] if query is not None else [])]
 
     def choose() -> list[Run]:
         turn()
         chosen = [workspace.rows.find(run_id) for run_id in single]
         for text in queries:
-            chosen += [run for run in workspace.rows.runs(text, "created_at", limit) if run.kind != "group"]
+            chosen += [run for run in workspace.rows.runs(text, "created_at", limit) if run.kind not in WHOLES]
         return list({run.id: run for run in chosen}.values())
 
     return choose

@@ -76,7 +76,12 @@ def summarise(spec: Spec, made: Plan | None, jobs: TrialJobs | None = None) -> d
     if spec.search is not None:
         summary["search"] = search_view(spec, jobs)
     if spec.pipeline is not None:
+        from phalanx.submission.submit import NEEDS_SERVER
+
+        schedule = spec.pipeline.schedule
         summary["ops"] = [op.name for op in spec.pipeline.ops]
+        summary["schedule"] = thaw(schedule) if schedule is not None else None
+        summary["schedule_note"] = NEEDS_SERVER if schedule is not None else None
     summary["notes"] = [note.as_json() for note in all_notes(spec, made)]
     return summary
 

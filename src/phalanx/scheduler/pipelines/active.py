@@ -55,6 +55,7 @@ class ActivePipeline(JournaledRun):
             name for name in self.state.active if self.is_carried_out(self._run_id(name), self.state.states[name].after)
         }
         self.shown: Mapping[str, Any] | None = None
+        self.seen: tuple[Any, ...] | None = None  # when the runs of its ops were last read
 
     def _run_id(self, op: str) -> str:
         return op_id(self.id, op, self.state.states[op].number)
@@ -97,6 +98,9 @@ class ActivePipeline(JournaledRun):
 
     def _ended(self) -> Iterator[dict[str, Any]]:
         """The ends of the runs of ops."""
+        stamp = (self.store.stamp_of_parts(self.id), len(self.started)) if self.started else None
+        if stamp == self.seen:
+            return  # reading each of a thousand runs would take longer than the rest of a pass
         runs = {self._run_id(name): name for name in self.started}
         seen = {stamp.id: stamp.status for stamp in self.store.seen_of(runs)}
         for run_id, name in runs.items():
@@ -107,6 +111,7 @@ class ActivePipeline(JournaledRun):
                     yield end_record(name, Status.STOPPED, "its run was removed")
             elif seen[run_id] in DONE:
                 yield self._end_of(name, self.store.find(run_id))
+        self.seen = stamp
 
     def _end_of(self, name: str, run: Run) -> dict[str, Any]:
         state, op = self.state.states[name], self.factory.ops[name]

@@ -22,6 +22,7 @@ from phalanx.server.http.responses import JsonResponse, RequestError
 from phalanx.server.routes.charts import visible_runs
 from phalanx.server.schemas.tensorboard import BoardAddress, BoardRequest
 from phalanx.store import Run
+from phalanx.store.kinds import WHOLES
 from phalanx.store.project_scope import ProjectScope
 from phalanx.store.series.run_series import RunSeries
 
@@ -60,10 +61,10 @@ def _choice(
 
     def choose() -> list[Run]:
         found = visible_runs(here, caller, runs) if runs else []
-        groups = [run for run in found if run.kind == "group"]
+        groups = [run for run in found if run.kind in WHOLES]
         for wanted in [query] if query else [f"group:{run.id}" for run in groups]:
             found += here.store.runs(wanted, "created_at", MOST_RUNS, project=projects)
-        return list({run.id: run for run in found if run.kind != "group"}.values())
+        return list({run.id: run for run in found if run.kind not in WHOLES}.values())
 
     return choose
 

@@ -69,7 +69,7 @@ def elsewhere(op: Operation) -> str:
     key, wanted = next(iter(op.template.items()))
     if key in WITHOUT_HUB:
         return f"a template by `{key}` (`{wanted}`) is looked up by Polyaxon's server; write it into `templates`"
-    return f"the file of its template, `{wanted}`, was not read: `phalanx run` reads it beside the pipeline"
+    return f"a template by `path` (`{wanted}`) is not read: write the content of that file into `templates`"
 
 
 def _used(ops: Mapping[str, tuple[Operation, Node]]) -> set[str | None]:

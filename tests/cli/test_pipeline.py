@@ -1,0 +1,71 @@
+"""Pipelines and jobs on the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
+
+JOB = {"kind": "job", "outputs": [{"name": "n", "type": "int"}]}
+WRITE = """echo '{"n": 7}' > $PHALANX_OUTPUTS/outputs.json"""
+
+
+def _file(place: Place, second: str = "echo {{ n }}", **fields: Any) -> str:
+    ops = [
+        {"name": "a", "template": {"name": "write"}},
+        {"name": "b", "template": {"name": "read"}, "params": {"n": "{{ ops.a.outputs.n }}"}},
+        {"name": "c", "template": {"name": "write"}, "dependencies": ["a", "b"], "trigger": "all_done"},
+    ]
+    templates = [
+        {**JOB, "name": "write", "run": {"cmd": WRITE}},
+        {"kind": "job", "name": "read", "run": {"cmd": second}},
+    ]
+    return place.file(None, name="pipeline.yml", kind="pipeline", ops=ops, templates=templates, **fields)
+
+
+def test_a_pipeline_is_drawn_run_shown_and_resumed(place: Place) -> None:
+    file = _file(place, "echo {{ n }}; test -e ready")
+    plan = place.call("plan", "-f", file)
+    assert plan.out.splitlines()[:4] == [
+        "a (job)",
+        "└─ b (job); n = a.n",
+        "   └─ c (job), if all_done, also after a",
+        "",
+    ]
+    drawn = place.call("plan", "-f", file, "--json").data
+    assert {"source": "a", "target": "b", "kind": "output"} in drawn["edges"]
+    ran = place.call("run", "-f", file, "--name", "nightly", "--json")
+    assert (ran.code, ran.data["ok"], ran.data["status"]) == (1, False, "failed")
+    assert [op["status"] for op in ran.data["ops"]] == ["succeeded", "failed", "succeeded"]
+    shown = place.call("show", "nightly")
+    assert "b   job   failed" in shown.out
+    (place.folder / "ready").touch()
+    again = place.call("resume", "nightly")
+    assert again.code == 0, again.err
+    assert "op b: succeeded" in again.err
+    assert "op a:" not in again.err
+    data = place.call("show", "nightly", "--json").data
+    assert (data["kind"], data["status"], data["ops"][0]["outputs"]) == ("pipeline", "succeeded", {"n": 7})
+    listed = place.call("ps", "-q", "kind:job", "--json").data["runs"]
+    assert {run["name"] for run in listed} == {"nightly-a", "nightly-b", "nightly-c"}
+    refused = place.call("logs", "nightly")
+    assert (refused.code, "a pipeline has no logs" in refused.err) == (2, True)
+
+
+def test_a_schedule_says_that_it_needs_a_server(place: Place) -> None:
+    file = _file(place, schedule={"kind": "cron", "cron": "0 3 * * *"})
+    checked = place.call("check", "-f", file)
+    assert "cron 0 3 * * *; its schedule ticks only while a server runs" in checked.out
+    ran = place.call("run", "-f", file, "--json")
+    assert ran.code == 0, ran.err
+    shown = place.call("show", ran.data["id"], "--json").data
+    assert (shown["kind"], shown["ticks"]) == ("schedule", [])
+    assert shown["next_tick"][11:] == "03:00:00+00:00"
+    assert place.call("stop", ran.data["id"]).code == 0
+
+
+def test_a_job_runs_without_a_framework_and_with_params(place: Place) -> None:
+    file = place.file("echo {{ n + 1 }}", kind="job", inputs=[{"name": "n", "type": "int"}], params={"n": 1})
+    ran = place.call("run", "-f", file, "-P", "n=4", "--json")
+    assert (ran.code, ran.data["kind"], ran.data["framework"], ran.data["params"]) == (0, "job", None, {"n": 4})
+    assert place.call("logs", ran.data["id"]).out == "5\n"
