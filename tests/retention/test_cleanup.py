@@ -238,7 +238,7 @@ def test_outputs_in_remote_storage_can_be_restored(archive: Archive, tmp_path: P
     assert archive.files("aaaa1") == ["outputs/a.bin"]
 
 
-def test_storage_that_is_gone_is_said_and_nothing_is_removed(archive: Archive, tmp_path: Path) -> None:
+def test_storage_that_is_gone_is_said_and_does_not_keep_local_files(archive: Archive, tmp_path: Path) -> None:
     archive.add("aaaa1")
     push(archive.home, "aaaa1", f"file://{tmp_path}/store")
     os.rename(tmp_path / "store", tmp_path / "gone")

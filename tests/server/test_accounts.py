@@ -132,10 +132,10 @@ def test_a_users_token_opens_no_more_than_they_may(tmp_path: Path) -> None:
     tokens.accounts.add("ana", PASSWORD, {"a": Role.EDITOR, "b": Role.VIEWER})
     text = tokens.create("t", "admin", user="ana")
     narrow = tokens.create("n", "viewer", user="ana", projects=["a", "c"])
-    assert tokens.identify(text) == Identity("t", {"a": Role.EDITOR, "b": Role.VIEWER})
-    assert tokens.identify(narrow) == Identity("n", {"a": Role.VIEWER})
+    assert tokens.identify(text) == Identity("t", {"a": Role.EDITOR, "b": Role.VIEWER}, user="ana")
+    assert tokens.identify(narrow) == Identity("n", {"a": Role.VIEWER}, user="ana")
     tokens.accounts.give("ana", ["a"], None)
-    assert tokens.identify(text) == Identity("t", {"b": Role.VIEWER})
+    assert tokens.identify(text) == Identity("t", {"b": Role.VIEWER}, user="ana")
     tokens.accounts.remove("ana")
     assert tokens.identify(text) is None
 
@@ -200,7 +200,7 @@ def test_people_are_added_changed_and_removed(tmp_path: Path, monkeypatch: pytes
     assert quick("users", "role", "ana", "none", "--project", "a").out == "ana: viewer on all\n"
     token = quick("token", "create", "t", "--user", "ana", "--role", "admin", "--project", "a", "--json").data
     assert (token["user"], token["projects"]) == ("ana", ["a"])
-    assert Tokens(tmp_path).identify(token["token"]) == Identity("t", {"a": Role.VIEWER})
+    assert Tokens(tmp_path).identify(token["token"]) == Identity("t", {"a": Role.VIEWER}, user="ana")
     assert quick("users", "password", "ana", stdin="another password\n").code == 0
     assert Accounts(tmp_path).verify("ana", "another password") is not None
     listed = quick("users", "list", "--json")

@@ -568,7 +568,7 @@ def test_every_field_that_is_read_is_in_the_json_schema() -> None:
     for kind in Kind:
         assert _fields(definitions[kind]) == set(sections(kind).fields)
     experiment = definitions["experiment"]
-    own = {"timeout", "stall_timeout", "outputs", "replicas", "slurm", "kubernetes", "python"}
+    own = {"timeout", "stall_timeout", "hold", "outputs", "replicas", "slurm", "kubernetes", "python"}
     assert _fields(experiment, "environment") == {*REPLICA_FIELDS, *own}
     assert _fields(experiment, "environment", "slurm") == set(SLURM.fields)
     assert _fields(experiment, "environment", "kubernetes") == set(KUBERNETES.fields)

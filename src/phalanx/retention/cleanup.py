@@ -328,7 +328,7 @@ def apply_keep(home: Home, store: Store, run_id: str) -> int:
 
 
 def _span(seconds: float) -> str:
-    return f"{seconds / 86_400:.0f} days" if seconds >= 2 * 86_400 else f"{seconds / 3600:.3g} h"
+    return f"{seconds / 86_400:.0f} days" if seconds >= 2 * 86_400 else f"{seconds / 3600:.1f} h"
 
 
 def _starred(run: Run, references: RunReferences) -> str | None:

@@ -44,7 +44,13 @@ def _less_ignored(folder: Path, files: list[Path], ignore_files: tuple[str, ...]
         if (folder / name).is_file():
             lines += (folder / name).read_text(errors="replace").splitlines()
     rules = GitIgnoreSpec.from_lines(lines)
-    return [path for path in files if not rules.match_file(path.as_posix())]
+    homes = {place for place in {above for path in files for above in path.parents} if _is_home(folder / place)}
+    return [path for path in files if homes.isdisjoint(path.parents) and not rules.match_file(path.as_posix())]
+
+
+def _is_home(folder: Path) -> bool:
+    """Whether a folder has the runs of a user: they are no code, and the environments of runs may have secrets."""
+    return all((folder / name).is_dir() for name in ("runs", "environments", "stops", "resumes"))
 
 
 def take(folder: Path, target: Path) -> int:
