@@ -323,7 +323,7 @@ def _announce(folder: str) -> bool:
     or when the replica was given up before: it must not run then."""
     stat = processes.read_stat(os.getpid())
     content = {"pid": os.getpid(), "started": stat.started if stat else 0, "boot": boot_id(), "python": sys.executable}
-    content |= _place_in_slurm(os.environ)
+    content.update(_place_in_slurm(os.environ))
     if os.path.exists(os.path.join(folder, run_paths.END)):
         return False
     try:
