@@ -23,7 +23,7 @@ from tests.test_imports import PORTABLE, imports_of, room_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-DISTRIBUTIONS = {"yaml": "pyyaml", "sklearn": "scikit-learn", "re2": "google-re2"}  # where the module has another name
+DISTRIBUTIONS = {"yaml": "pyyaml", "sklearn": "scikit-learn", "re2": "google-re2", "markdown_it": "markdown-it-py"}
 # An alias of old install lines, and what developers install
 NOT_EXTRAS = {"server", "dev"}
 # fsspec imports the first three by the scheme of a URL, uvicorn the last if it is installed

@@ -1,6 +1,6 @@
 """Calls `check`, `convert` and `plan` on a case, and checks what must hold for every file.
 
-The calls are those of the command line: `phalanx.cli.main` with arguments, in this process, with captured output. Two
+The calls are those of the command line: `phalanx.cli.call` with arguments, in this process, with captured output. Two
 answers that no file changes are remembered: the entry points of the installed packages, and the packed code of the
 working directory.
 """
@@ -165,11 +165,8 @@ def call(arguments: Sequence[str]) -> Answer:
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
     before = sys.argv, sys.stdout, sys.stderr
     sys.argv, (sys.stdout, sys.stderr) = ["phalanx", *arguments], streams
-    code: object = None
     try:
-        cli.main()
-    except SystemExit as end:
-        code = end.code
+        code: object = cli.call()
     finally:
         sys.argv, sys.stdout, sys.stderr = before
     out, err = (stream.buffer.getvalue().decode("utf-8", "replace") for stream in streams)

@@ -207,6 +207,7 @@ def test_each_change_is_seen_through_the_other_process(server: Server) -> None:
 
 def check_identities(server: Server, paths: Sequence[str], orders: Sequence[Sequence[str]]) -> None:
     """What a cache holds for one identity is asked for by the next."""
+    server.change("create", 0)  # one that all of them see
     server.change("star", 0)
     for path, order in itertools.product(paths, orders):
         server.change("tag", 1)

@@ -149,16 +149,20 @@ def _print_version(context: click.Context) -> None:
 
 
 def main() -> None:
-    """The `phalanx` command. Exit codes: 0 success, 1 invalid file, 2 invalid call."""
+    """The `phalanx` command: ends the process."""
+    _leave(call())
+
+
+def call() -> str | int | None:
+    """Run the command of `sys.argv`. Returns its exit code: 0 success, 1 invalid file, 2 invalid call; or a message."""
     gc.set_threshold(COLLECT_EVERY)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # user text that the terminal cannot encode must not raise
     try:
-        code: str | int | None = _run()
+        return _run()
     except SystemExit as end:
-        code = end.code
-    _leave(code)
+        return end.code
 
 
 def _leave(code: str | int | None) -> NoReturn:
