@@ -19,7 +19,8 @@ from pathlib import Path
 from table import Row, table_text, write_json
 
 BY_DEFAULT = tuple(
-    f"{about}_cost" for about in ("check", "plan", "run", "ps", "tracking", "series", "ranks", "folder", "agent")
+    f"{about}_cost"
+    for about in ("check", "plan", "run", "ps", "tracking", "series", "ranks", "folder", "agent", "pipeline")
 )
 
 Part = Callable[[], Iterable[Row]]
