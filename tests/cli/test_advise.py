@@ -32,6 +32,7 @@ def resources(**amounts: Any) -> dict[str, Any]:
     return {"resources": {name: {"requests": amount} for name, amount in amounts.items()}}
 
 
+@pytest.mark.slow
 def test_it_says_what_was_asked_for_and_used_and_prints_what_would_do(place: Place) -> None:
     command = script(place, "busy.py", BUSY.format(s=1.5, mib=100))
     run = place.ran(command, name="busy.yml", environment={**resources(cpu=2, memory="1Gi"), "timeout": "2h"})

@@ -151,6 +151,7 @@ def test_a_snapshot_of_a_repository_takes_what_git_does_not_ignore(place: Place)
     assert "+changed" in records["git"]["diff"]
 
 
+@pytest.mark.slow
 def test_what_it_takes_to_do_a_run_again_is_kept_without_secrets(place: Place) -> None:
     file = place.file("true", params={"seed": 7})
     answer = place.call(

@@ -56,6 +56,7 @@ def test_a_build_is_a_run_whose_content_is_reused_and_that_others_name(place: Pl
     assert cloned.code == 0, cloned.err
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_ends_the_build_with_its_log_and_what_names_it_is_refused(place: Place, python: str) -> None:
     answer = place.call(
         "run",
@@ -74,6 +75,7 @@ def test_a_step_that_fails_ends_the_build_with_its_log_and_what_names_it_is_refu
     assert "is failed, not succeeded: `phalanx logs" in refused.err
 
 
+@pytest.mark.slow
 def test_plan_prints_the_recipe_and_its_key_and_steps_cannot_escape_it(place: Place) -> None:
     path = file(place, build_steps=["a\nFROM evil\n%files\n"])
     for to, first, count in (("x.tar", "FROM python:3.11", 5), ("x.sif", "Bootstrap: docker", 13)):
@@ -91,6 +93,7 @@ def test_plan_prints_the_recipe_and_its_key_and_steps_cannot_escape_it(place: Pl
     assert "command: a" in plain.out
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_target_is_an_error_with_its_reason(place: Place) -> None:
     for to in ("a b", "-x", "x\n.sif"):
         answer = place.call("run", "-f", file(place), f"--to={to}")

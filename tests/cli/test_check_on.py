@@ -178,6 +178,7 @@ templates:
     assert "pipe.yml: error: environment.timeout: op first: 10d exceeds the limit of narval" in answer.err
 
 
+@pytest.mark.slow
 def test_the_installed_command() -> None:
     assert called("check", "-f", "file.yml", "--on", "slurm", "--site", "narval").code == 0
     assert called("check", "-f", "file.yml", "--on", "slurm", "--site", "tamia").code == 1

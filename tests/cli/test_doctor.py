@@ -86,6 +86,7 @@ def test_a_storage_of_outputs_that_lacks_its_package_is_a_problem(place: Place, 
     assert place.call("doctor", PHALANX_OUTPUTS_URL=f"file://{tmp_path}").code == 0
 
 
+@pytest.mark.slow
 def test_slurm_is_fit_where_its_commands_are(place: Place, tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()

@@ -79,6 +79,7 @@ def held(place: Place, run: str) -> str:
     return str(wait_for(reason))
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_held_for_a_shell_until_it_is_stopped_and_has_failed(place: Place) -> None:
     run = place.queued(FAILING, "--hold", "10m", framework="pytorch", environment=THREE)
     assert "worker-0: exit code 5" in held(place, run)

@@ -91,6 +91,7 @@ def test_a_notebook_that_ends_at_once_is_reported_with_its_last_lines(jupyter: W
     assert "answered without a token" in answer.err
 
 
+@pytest.mark.slow
 def test_a_file_of_another_kind_is_refused(jupyter: WithJupyter) -> None:
     place = jupyter.place
     answer = jupyter.call("notebook", "-f", place.file("true"))

@@ -41,6 +41,7 @@ def test_a_failed_run_tells_a_webhook_and_show_says_so(place: Place) -> None:
     assert len(sink.got) == 1
 
 
+@pytest.mark.slow
 def test_a_failing_notifier_does_not_hurt_the_run_and_is_shown_by_doctor(place: Place) -> None:
     settings(place.home, "notify: [{command: [/nowhere/program]}]\n")
     run_id = place.ran("true")
@@ -97,6 +98,7 @@ def submitted(site: Site, *rules: dict[str, Any]) -> Any:
     return site.ask("POST", "/api/v1/runs/submit", json={"files": files})
 
 
+@pytest.mark.slow
 def test_a_server_refuses_what_a_file_may_not_bring(tmp_path: Path) -> None:
     with Site(tmp_path) as site, http_sink() as sink:
         (site.home.path / "config.yml").write_text(

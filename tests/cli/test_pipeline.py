@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
 
 JOB = {"kind": "job", "outputs": [{"name": "n", "type": "int"}]}
@@ -52,6 +54,7 @@ def test_a_pipeline_is_drawn_run_shown_and_resumed(place: Place) -> None:
     assert (refused.code, "a pipeline has no logs" in refused.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_a_schedule_says_that_it_needs_a_server(place: Place) -> None:
     file = _file(place, schedule={"kind": "cron", "cron": "0 3 * * *"})
     checked = place.call("check", "-f", file)

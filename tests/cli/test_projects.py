@@ -185,6 +185,7 @@ def test_the_code_of_a_run_is_fetched_from_a_server(site: Site, tmp_path: Path) 
 # config and whoami ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_defaults_come_from_the_configuration_and_variables_take_precedence(place: Place, tmp_path: Path) -> None:
     env: dict[str, Any] = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config"), "PHALANX_HOME": ""}
 

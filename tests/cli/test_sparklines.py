@@ -30,6 +30,7 @@ def test_a_long_series_fits_its_width() -> None:
     assert line == "".join(sorted(line))
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_its_metrics_and_is_found_by_them(place: Place) -> None:
     program = "from phalanx import tracking; [tracking.log(loss=1 / (n + 1), step=n) for n in range(50)]"
     answer = place.run(f'{sys.executable} -c "{program}"')

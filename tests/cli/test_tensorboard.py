@@ -42,6 +42,7 @@ def two_fixture(place: Place) -> Place:
     return place
 
 
+@pytest.mark.slow
 def test_runs_that_match_are_shown_on_loopback_until_ctrl_c_ends_everything(two: Place, tmp_path: Path) -> None:
     process, said = started(two, "-q", "tags:pair", path=tmp_path / "bin")
     assert said["runs"] == [{"id": "aaa1", "name": "lr=0.1"}, {"id": "bbb2", "name": "lr=0.2"}]

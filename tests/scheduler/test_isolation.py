@@ -35,6 +35,7 @@ def test_two_homes_have_a_lease_each(pair: tuple[Works, Works]) -> None:
         lease.close()
 
 
+@pytest.mark.slow
 def test_runs_of_two_homes_end_each_for_itself(pair: tuple[Works, Works]) -> None:
     mine, yours = pair
     lost = mine.submit("setsid sleep 63 & echo up; sleep 60", workers=1)

@@ -44,6 +44,7 @@ def wait_for_status(works: Works, run_id: str, *statuses: str) -> str:
     return status
 
 
+@pytest.mark.slow
 def test_a_background_scheduler_ends_when_there_is_nothing_left_to_do(works: Works) -> None:
     run_id = works.submit("sleep 0.3; echo done")
     with serve(works) as background:

@@ -500,6 +500,7 @@ experiment.log_params(activation="relu")
 """
 
 
+@pytest.mark.slow
 def test_a_script_of_polyaxon_runs_unchanged_in_every_replica(tmp_path: Path) -> None:
     (tmp_path / "polyaxonfile.yml").write_text(FILE)
     (tmp_path / "train.py").write_text(TRAIN)
