@@ -10,9 +10,9 @@ OFFLINE := $(if $(WHEELHOUSE),PIP_NO_INDEX=1 PIP_FIND_LINKS='$(abspath $(WHEELHO
 CHOSEN := $(if $(AGAIN),--last-failed --last-failed-no-failures none)
 PYTEST := $(BIN)/python -m pytest -p no:anyio $(CHOSEN)
 SMOKED = $(if $(SMOKE),-m smoke)
-# Tests wait for processes half of the time: four at once keep two cores busy. The bytecode of rewritten asserts is cached
-# even if PYTHONDONTWRITEBYTECODE is set.
-AT_ONCE := PYTHONDONTWRITEBYTECODE= $(PYTEST) -n 4 --dist worksteal
+# Tests wait for processes half of the time: four at once keep two cores busy, and six of those that are not slow. The
+# bytecode of rewritten asserts is cached even if PYTHONDONTWRITEBYTECODE is set.
+AT_ONCE = PYTHONDONTWRITEBYTECODE= $(PYTEST) -n $(or $(WORKERS),4) --dist worksteal
 
 .PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-mlflow-own test-s3 test-tensorboard test-notebook test-corpus fuzz chaos lint bench bench-groups bench-peers bench-search bench-trackers bench-frameworks frameworks test-frameworks test-build test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
 
@@ -43,6 +43,8 @@ test: setup ## run the tests; about three minutes on two cores
 	@# Compile the tests once first: faster than in all workers at the same time.
 	@[ -d tests/__pycache__ ] || PYTHONDONTWRITEBYTECODE= $(PYTEST) --collect-only -qq >/dev/null
 	$(AT_ONCE) -m "not slow"
+
+test: WORKERS ?= 6
 
 test-rest: setup ## run what `make test` skips: slow tests, and many more examples of every property
 	PHALANX_EXAMPLES=1 PHALANX_TEST_PROCESSES=1 $(AT_ONCE) -m "slow or hypothesis"
