@@ -46,7 +46,7 @@ SECTIONS = {
         "group": "Show, change, pause and extend a group of runs.",
         "code": "Print or get the code of a run.",
         "projects": "List, show, create and remove projects.",
-        "notify": "Show who was told of a run, or send a test message.",
+        "notify": "Show the notifications of a run, or send a test message.",
         "advise": "Compare requested with used resources and recommend requests.",
         "size": "Try a file with different resources and recommend the cheapest fast ones.",
     },

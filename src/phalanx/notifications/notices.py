@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from phalanx import run_paths
 from phalanx.atomic_files import read_json, write_atomic
 from phalanx.errors import CallError, SpecErrors, SystemFault
+from phalanx.home.background import start_module
 from phalanx.home.home import Home
 from phalanx.locks import locked
 from phalanx.spec.model import NotifyEvent
@@ -187,16 +186,4 @@ class NoticeBoard:
 
 def _start_process(home: Home) -> None:
     """A second one is harmless: it finds the lock taken and exits."""
-    log = os.open(home.path / "notices.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "phalanx.notifications.sender", str(home.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
-        process.returncode = 0  # it is not waited for: avoids Python's ResourceWarning
-    finally:
-        os.close(log)
+    start_module(home, "phalanx.notifications.sender", "notices.log")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 from phalanx.atomic_files import read_json, write_atomic
 from phalanx.errors import CallError, SpecErrors, SystemFault
+from phalanx.home.background import start_module
 from phalanx.home.home import Home
 from phalanx.locks import locked
 from phalanx.retention.cleanup import Retention
@@ -31,19 +31,7 @@ def is_due(home: Path, every_s: float, now: float) -> bool:
 
 def start_sweep(home: Home) -> None:
     """A second one is harmless: it finds the lock taken and exits."""
-    log = os.open(home.path / "gc.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "phalanx.retention.sweep", str(home.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
-        process.returncode = 0  # it is not waited for: avoids Python's ResourceWarning
-    finally:
-        os.close(log)
+    start_module(home, "phalanx.retention.sweep", "gc.log")
 
 
 def sweep(home: Home, store: Store) -> int:

@@ -7,13 +7,13 @@ lists each run that is left. If the process is killed, the mark stays, and every
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from phalanx import run_paths
 from phalanx.errors import CallError, SystemFault
+from phalanx.home.background import start_module
 from phalanx.home.home import Home
 from phalanx.locks import locked
 from phalanx.store import Store
@@ -65,19 +65,7 @@ def _has_rules(folder: Path) -> bool:
 
 def start(home: Home) -> None:
     """Start the process. A second one is harmless: it finds the lock taken and exits."""
-    log = os.open(home.path / "settling.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "phalanx.scheduler.post_run", str(home.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
-        process.returncode = 0  # it is not waited for: avoids Python's ResourceWarning
-    finally:
-        os.close(log)
+    start_module(home, "phalanx.scheduler.post_run", "settling.log")
 
 
 def process_all(home: Home, store: Store) -> int:

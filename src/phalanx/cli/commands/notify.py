@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def command(
     run: str | None, is_test: bool, project: str, files: tuple[str, ...], params: tuple[str, ...], as_json: bool
 ) -> None:
-    """Show who was told of a run, or test the rules: `phalanx notify --test`.
+    """Show the notifications of a run, or test the rules: `phalanx notify --test`.
 
     The rules are those of `notify` in the file, and of config.yml in the home. --test uses those of the home, and of a
     file named with -f.
