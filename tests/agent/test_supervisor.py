@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.agent.supervisor import last_lines
+from phalanx.agent.supervisor import WATCHED, Task, _signal_tree, last_lines, start_command
 from phalanx.spool import read
 from tests.agent.running import Agents, wait_for
 from tests.kubernetes.sandboxes import Memory
@@ -108,6 +108,28 @@ def test_who_ignores_term_is_killed_after_its_grace(tmp_path: Path) -> None:
     end = agents.end()
     assert (end["cause"], end["signal"]) == ("stopped", signal.SIGKILL)
     assert time.monotonic() - asked < 60
+
+
+def test_a_command_that_is_stopped_before_it_has_its_session_ends_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, has_been_signalled = os.setsid, tmp_path / "signalled"
+
+    def begin_late() -> None:
+        wait_for(has_been_signalled.exists)
+        begin()
+
+    monkeypatch.setattr(os, "setsid", begin_late)
+    task = Task("master-0", 1, str(tmp_path), str(tmp_path), ["sleep", "300"], dict(os.environ))
+    blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    try:
+        child = start_command(task, str(tmp_path / "log"))
+        _signal_tree(child, signal.SIGTERM)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
+    has_been_signalled.touch()
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGTERM
 
 
 def test_the_time_limit_ends_it(tmp_path: Path) -> None:

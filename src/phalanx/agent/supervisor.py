@@ -498,7 +498,9 @@ def _signal_tree(child: int, number: int) -> None:
     """Signal the command's process group first, then processes that left it."""
     try:
         os.killpg(child, number)
-    except (ProcessLookupError, PermissionError):
+    except ProcessLookupError:
+        processes.send((child,), number)  # it has just been forked, and its group does not exist yet
+    except PermissionError:
         pass
     tree = processes.descendants(os.getpid())
     processes.send((stat.pid for stat in tree if stat.pid != child), number)
