@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Generator, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,14 @@ PROC = Path("/proc")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        suite = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
-        if suite in PATIENT and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(PATIENT[suite]))
+        limit = _limit_of(item.path)
+        if limit is not None and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(limit))
+
+
+@cache  # there are far more tests than files
+def _limit_of(file: Path) -> int | None:
+    return PATIENT.get(file.relative_to(HERE).parts[0]) if file.is_relative_to(HERE) else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,9 @@ CUT_OFF = r"ignore:Exception ignored in. <_io\.FileIO:pytest.PytestUnraisableExc
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker(pytest.mark.filterwarnings(LEFT_BEHIND))
             item.add_marker(pytest.mark.filterwarnings(CUT_OFF))
 

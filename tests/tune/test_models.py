@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from phalanx.tune.view import SearchView
 from tests.tune.helpers import MIXED, flaky, listed, objective, play, settings, uniform
 from tests.tune.test_space import is_of
 
-pytest.importorskip("optuna", reason="the extra `search` is not installed")
-pytest.importorskip("sklearn", reason="the extra `search` is not installed")
-pytest.importorskip("cmaes", reason="the extra `search` is not installed")
+# Looked for, not imported: every worker of `make test` would spend a second on these packages.
+pytestmark = pytest.mark.skipif(
+    any(find_spec(package) is None for package in ("optuna", "sklearn", "cmaes")),
+    reason="the extra `search` is not installed",
+)
 
 BRANIN = (uniform("x", -5, 10), uniform("y", 0, 15))
 EI = {"acquisition_function": "ei", "eps": 0.0}
