@@ -47,6 +47,7 @@ def test_a_file_left_in_the_repository_fails_the_session_and_is_named(
     assert shown.count("  deep.db\n") == 1
 
 
+@pytest.mark.slow
 def test_a_file_that_git_ignores_counts_too(repository: Path) -> None:
     code, shown = session(repository, LEAVES.format("slurm-9.out", "touch()"))
     assert code == 1
@@ -60,6 +61,7 @@ def test_ignored_folders_and_files_that_were_there_before_do_not_count(repositor
     assert "left in the repository" not in shown
 
 
+@pytest.mark.slow
 def test_without_git_nothing_is_checked(repository: Path) -> None:
     shutil.rmtree(repository / ".git")
     code, shown = session(repository, LEAVES.format("deep.db", "touch()"))

@@ -300,6 +300,7 @@ def test_at_a_name_it_listens_for_addresses_of_either_kind() -> None:
             socket.create_connection(("::1", port), timeout=2.0).close()
 
 
+@pytest.mark.slow
 def test_horovod_gets_the_interface_of_the_pod(tmp_path: Path) -> None:
     pod = Pod(
         tmp_path, "echo $HOROVOD_GLOO_IFACE,$HOROVOD_GLOO_RENDEZVOUS_ADDR,$HOROVOD_GLOO_RENDEZVOUS_PORT",
@@ -333,6 +334,7 @@ def test_what_cannot_run_says_why(tmp_path: Path) -> None:
     assert "cannot read the run's plan" in said.err
 
 
+@pytest.mark.slow
 def test_a_run_folder_of_another_user_is_reported_where_possible(tmp_path: Path) -> None:
     for mode, steps in (("--pod", []), ("--prepare", ["true"])):
         pod = Pod(tmp_path / mode, "true", steps=steps, code={"kind": "none", "working": str(tmp_path)})
@@ -381,6 +383,7 @@ def test_the_image_says_where_to_run_when_the_code_is_in_it(tmp_path: Path) -> N
     assert pod.log().decode().strip() == str(tmp_path)
 
 
+@pytest.mark.slow
 def test_small_outputs_come_home_and_of_others_is_reported(tmp_path: Path) -> None:
     command = (
         "mkdir $PHALANX_OUTPUTS/deep; echo data > $PHALANX_OUTPUTS/deep/model.bin; echo no > $PHALANX_OUTPUTS/.draft; "

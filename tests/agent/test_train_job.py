@@ -94,6 +94,7 @@ def test_a_plan_that_cannot_be_read_does_not_have_the_container_restarted_for_ev
     assert "not started again" in said.err
 
 
+@pytest.mark.slow
 def test_without_shared_memory_it_runs(tmp_path: Path) -> None:
     pod = pod_in(tmp_path, "echo ran")
     (tmp_path / "shm").rmdir()
@@ -159,6 +160,7 @@ while time.monotonic() < until:
 """  # a process that is always another one
 
 
+@pytest.mark.slow
 def test_a_step_that_starts_processes_all_the_time_is_ended_with_them(tmp_path: Path) -> None:
     (tmp_path / "hop.py").write_text(HOPPING)
     hops = tmp_path / "hops"

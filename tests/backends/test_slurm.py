@@ -192,6 +192,7 @@ def test_nothing_that_a_user_writes_adds_an_option_or_a_command(text: str) -> No
     assert rendered(file).files["run.sh"] == rendered(harmless).files["run.sh"]
 
 
+@pytest.mark.slow
 @given(name=st.text(max_size=40), run_id=st.text(min_size=1, max_size=40))
 @examples(60)
 def test_names_are_harmless_words_in_the_script(name: str, run_id: str) -> None:

@@ -134,6 +134,7 @@ def test_ops_of_a_pipeline_bring_no_command_along(tmp_path: Path) -> None:
     assert (refused.status_code, "cannot run commands there" in refused.text) == (422, True), refused.text
 
 
+@pytest.mark.slow
 def test_a_restart_through_a_server_does_not_bring_a_command_along(tmp_path: Path) -> None:
     with Site(tmp_path) as site:
         run_id = start(site, "true")["id"]

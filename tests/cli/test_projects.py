@@ -163,6 +163,7 @@ def test_a_run_without_recorded_code_says_so(place: Place, tmp_path: Path) -> No
     assert not (tmp_path / "got").exists()
 
 
+@pytest.mark.slow
 def test_the_code_of_a_run_is_fetched_from_a_server(site: Site, tmp_path: Path) -> None:
     folder = tmp_path / "source"
     (folder / "sub").mkdir(parents=True)

@@ -216,6 +216,7 @@ def test_a_task_that_another_cancelled_is_stopped(there: ArrayCluster) -> None:
     assert there.run(trial_id(group, 2)).reason == "its task was cancelled before it started"
 
 
+@pytest.mark.slow
 def test_arrays_are_split_where_the_engine_takes_no_more(there: ArrayCluster) -> None:
     there.engine.most = 5
     group = there.group(12, concurrency=3)
@@ -242,6 +243,7 @@ def test_an_array_whose_answer_was_lost_is_found_and_not_submitted_again(there: 
     assert there.engine.sizes == [6]
 
 
+@pytest.mark.slow
 def test_a_promotion_goes_before_first_attempts_within_the_limit(there: ArrayCluster) -> None:
     group = there.group(20, concurrency=4)
     there.until(lambda: len(there.engine.jobs) == 20)

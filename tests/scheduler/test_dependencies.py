@@ -108,6 +108,7 @@ def test_a_run_that_waits_for_a_removed_run_ends(works: Works) -> None:
     assert works.run(ids[0]).reason == "run gone was removed; this run waited for it to succeed"
 
 
+@pytest.mark.slow
 def test_a_resumed_run_waits_again_if_it_never_started(works: Works) -> None:
     failing, gate = gated(works, "gate", 'test "$PHALANX_ATTEMPT" = 2')
     last = follow(works, failing)
@@ -136,6 +137,7 @@ def test_what_a_run_waits_for_outlives_the_scheduler_and_the_database(works: Wor
     assert works.settle(last).status == "succeeded"
 
 
+@pytest.mark.slow
 def test_a_group_waits_too_and_its_trials_do_not_wait_again(works: Works) -> None:
     first, gate = gated(works, "gate")
     content = {

@@ -271,6 +271,7 @@ def test_a_resumed_group_runs_no_more_of_its_failed_trials_at_a_time_than_its_co
     assert (most, [one.attempt for one in trials(works, group)]) == (1, [2, 2, 2])
 
 
+@pytest.mark.slow
 def test_a_finished_group_is_extended_to_a_total_and_takes_points_of_users(works: Works) -> None:
     tuning = {"matrix": {"x": {"values": [1, 2, 3, 4]}}, "grid_search": {"n_experiments": 2}}
     group = begin(works, "echo {{ x }}", tuning)
@@ -284,6 +285,7 @@ def test_a_finished_group_is_extended_to_a_total_and_takes_points_of_users(works
     assert sorted(one.params["x"] for one in trials(works, group)) == [1, 2, 3, 9]
 
 
+@pytest.mark.slow
 def test_a_used_budget_ends_the_search_and_lets_running_trials_end(works: Works) -> None:
     tuning = {"matrix": {"x": {"values": [1, 2, 3, 4]}}, "budget": {"core_hours": 0.0001}}
     group = begin(works, "sleep 0.3", tuning, environment={"resources": {"cpu": {"requests": 2}}})
@@ -293,6 +295,7 @@ def test_a_used_budget_ends_the_search_and_lets_running_trials_end(works: Works)
     assert [one.status for one in trials(works, group)] == ["succeeded"]
 
 
+@pytest.mark.slow
 def test_a_search_starts_with_the_results_of_an_earlier_group_and_does_not_run_them_again(works: Works) -> None:
     first = begin(works, LOG_X, {"matrix": {"x": {"values": [1, 2, 9]}}, "concurrency": 3, **LOSS})
     works.settle(first)
@@ -326,6 +329,7 @@ def test_values_that_cannot_run_fail_their_trial_only(works: Works) -> None:
     assert [one.status for one in trials(works, group)] == ["succeeded"]
 
 
+@pytest.mark.slow
 def test_a_group_is_removed_with_its_runs(works: Works) -> None:
     group = begin(works, "true", X3)
     works.settle(group)

@@ -67,6 +67,7 @@ def test_what_fails_as_a_consequence_is_not_named(works: Works) -> None:
     assert works.settle(run_id).reason == "worker-0: exit code 7"
 
 
+@pytest.mark.slow
 def test_helpers_that_serve_for_ever_do_not_hang_a_run_that_succeeded(works: Works) -> None:
     run_id = works.submit("case $PHALANX_REPLICA in ps*) sleep 60;; *) exit 0;; esac", workers=1, n_ps=1)
     began = time.monotonic()

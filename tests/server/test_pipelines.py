@@ -6,6 +6,8 @@ import json
 import time
 from typing import Any
 
+import pytest
+
 from phalanx.client import Client
 from tests.server.site import Site
 from tests.server.started import PATIENCE_S, until
@@ -95,6 +97,7 @@ def test_a_server_makes_the_ticks_of_a_schedule(site: Site) -> None:
     until(site, schedule, "stopped")
 
 
+@pytest.mark.slow
 def test_python_reads_a_pipeline_of_a_server(site: Site) -> None:
     pipeline = begin(site, "true")
     until(site, pipeline, "succeeded")

@@ -118,6 +118,7 @@ QUERIES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @examples(100, HealthCheck.function_scoped_fixture)
 @given(query=QUERIES, sort=st.one_of(st.sampled_from(FIELDS), QUERIES))
 def test_any_text_is_a_query_or_a_call_error(empty: Store, query: str, sort: str) -> None:

@@ -369,6 +369,7 @@ def test_a_process_without_proc_is_reported_by_its_folder(home: Path) -> None:
     assert watcher["started"] == int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
 
 
+@pytest.mark.slow
 def test_two_scripts_at_once_are_two_runs(tmp_path: Path) -> None:
     processes = [
         subprocess.Popen([sys.executable, "-c", START], env=clean_environment(PHALANX_HOME=str(tmp_path)))
@@ -378,6 +379,7 @@ def test_two_scripts_at_once_are_two_runs(tmp_path: Path) -> None:
     assert [run.values("loss") for run in runs_of(tmp_path)] == [[0.5]] * 4
 
 
+@pytest.mark.slow
 def test_the_start_is_quick(tmp_path: Path) -> None:
     script(START, PHALANX_HOME=str(tmp_path))
     text = "import time\nbefore = time.process_time()\n" + START + "print(time.process_time() - before)"

@@ -196,6 +196,7 @@ def test_the_median_regret_on_branin_after_forty_trials(name: str, options: dict
     assert statistics.median(found) < statistics.median(regret("random_search", seed, 40) for seed in range(11))
 
 
+@pytest.mark.slow
 def test_a_long_bayesian_search_is_fitted_to_its_best_and_latest_results() -> None:
     made: SearchSettings = settings("bo", *BRANIN, n=9000, n_initial_trials=4, n_iterations=8996)
     history = History()

@@ -179,6 +179,7 @@ def test_no_engine_and_no_cluster_is_asked_to_render() -> None:
     assert len(documents(completed(CASES["alike"], old))) == 3 + 1 + 4 + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_different", [False, True])
 def test_five_hundred_replicas_are_rendered_in_no_time(is_different: bool) -> None:
     workers = [overridden(index, 1 + index) for index in range(499)] if is_different else []

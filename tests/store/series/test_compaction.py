@@ -85,6 +85,7 @@ def test_spikes_survive_compaction_at_every_zoom(tmp_path: Path) -> None:
     check_spikes(tmp_path, lambda: compact(tmp_path, 1))
 
 
+@pytest.mark.slow
 def test_series_over_several_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "GROUP_ROWS", 1000)
     monkeypatch.setattr("phalanx.store.series.compacted.GROUP_ROWS", 1000)
@@ -198,6 +199,7 @@ class TestFiles:
         assert made.size_bytes == sum(path.stat().st_size for path in (tmp_path / "series").iterdir())
         assert made.size_bytes / made.points <= 12
 
+    @pytest.mark.slow
     def test_very_many_names(self, tmp_path: Path) -> None:
         points = [point for number in range(3000) for point in line([1.0, 2.0, 3.0], metric=f"layer/{number}/µ")]
         write_run(tmp_path, points)

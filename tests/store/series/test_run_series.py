@@ -463,6 +463,7 @@ class TestBuckets:
         for count in (0, -5):
             assert len(run.buckets("loss", count)["master-0"]) == 1
 
+    @pytest.mark.slow
     def test_spikes_survive_at_every_zoom(self, tmp_path: Path) -> None:
         check_spikes(tmp_path, lambda: None)
 
@@ -556,7 +557,7 @@ class TestOverRanks:
             assert spread.min == pytest.approx(number / 10, abs=0.04)
             assert spread.max == pytest.approx(2 + (number + 1) / 10, abs=0.04)
 
-    @pytest.mark.parametrize("ranks", [3, 40])
+    @pytest.mark.parametrize("ranks", [3, pytest.param(40, marks=pytest.mark.slow)])
     def test_no_rank_is_missed_where_buckets_are_as_wide_as_the_grid(self, tmp_path: Path, ranks: int) -> None:
         """Ranks that logged 0 to 6 % of the steps less than the first have buckets of other widths."""
         rows = 2000
