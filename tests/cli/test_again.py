@@ -185,7 +185,9 @@ def test_build_steps_run_once_and_are_kept_by_their_content(place: Place) -> Non
     command = "echo $VIRTUAL_ENV; python -c 'import sys; print(sys.prefix)'"
     first = place.run(command, "--build", **steps)
     assert first.code == 0, first.err
-    assert "build step 1 of 1" in first.err
+    assert "waits for build " in first.err
+    (build,) = place.call("ps", "-q", "kind:build", "--json").data["runs"]
+    assert "step 1 of 1: echo built" in place.call("logs", build["id"]).out
     prefix, python = first.out.splitlines()[:2]
     assert prefix == python
     assert place.run(command, "--build", **steps).code == 0
@@ -212,9 +214,11 @@ def test_build_steps_that_are_not_run_are_reported_of(place: Place) -> None:
 @pytest.mark.slow
 def test_a_build_step_that_fails_shows_its_last_lines(place: Place) -> None:
     answer = place.run("true", "--build", build={"build_steps": ["echo no such thing; exit 9"]})
-    assert answer.code == 2
+    assert answer.code == 1
     assert "code 9" in answer.err
-    assert "no such thing" in answer.err
+    assert "  | no such thing" in answer.err
+    statuses = [row["status"] for row in place.call("ps", "--json").data["runs"]]
+    assert statuses == ["failed", "failed"]
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
+from tests.cli.homes import Place, place_fixture, wait_for  # noqa: F401 - found by its name
 
 # Stands in for `python -m venv`, which takes seconds
 PYTHON = """#!/bin/bash
@@ -73,6 +73,54 @@ def test_a_step_that_fails_ends_the_build_with_its_log_and_what_names_it_is_refu
     refused = place.run("true", build={"ref": "x"})
     assert refused.code == 2
     assert "is failed, not succeeded: `phalanx logs" in refused.err
+
+
+def gated_build(place: Place, python: str, *steps: str) -> tuple[str, Path]:
+    """The id of a build that waits for a file, and that file."""
+    gate = place.folder / "gate"
+    steps = (f"until [ -e {gate} ]; do sleep 0.05; done", *steps)
+    answer = place.call("run", "-f", file(place, build_steps=steps), "--name", "tools", "-d", PHALANX_PYTHON=python)
+    assert answer.code == 0, answer.err
+    return answer.out.strip(), gate
+
+
+def changes(place: Place, run_id: str) -> list[tuple[str, str]]:
+    found = place.call("statuses", run_id, "--json").data["statuses"]
+    return [(change["status"], change["reason"]) for change in found]
+
+
+def test_a_run_is_building_until_the_build_that_it_names_has_succeeded(place: Place, python: str) -> None:
+    build, gate = gated_build(place, python, "echo made >>$VIRTUAL_ENV/steps")
+    used = place.queued("cat $VIRTUAL_ENV/steps", build={"ref": "tools"})
+    waits = f"waits for build {build} (tools)"
+    row = place.call("ps", "-q", "status:building", "--json").data["runs"][0]
+    assert (row["id"], row["reason"], row["waits_for"]) == (used, waits, waits)
+    assert f"waits for build {build}" in place.call("show", used).out
+    assert "building" in place.call("ps").out
+    gate.touch()
+    assert place.until(used, "succeeded", "failed") == "succeeded"
+    assert changes(place, used)[:4] == [
+        ("created", "submitted"),
+        ("building", waits),
+        ("created", f"build {build} (tools) succeeded"),
+        ("scheduled", "attempt 1"),
+    ]
+    assert place.call("logs", used).out == "made\n"
+
+
+def test_a_run_whose_build_fails_has_failed_for_the_same_reason_and_one_that_is_stopped_ends_at_once(
+    place: Place, python: str
+) -> None:
+    build, gate = gated_build(place, python, "exit 7")
+    used, stopped = (place.queued("echo never", build={"ref": build}) for _ in range(2))
+    assert place.call("stop", stopped).code == 0
+    assert place.until(stopped, "stopped") == "stopped"
+    gate.touch()
+    assert place.until(used, "succeeded", "failed") == "failed"
+    status, reason = changes(place, used)[-1]
+    assert (status, reason.partition(":")[0]) == ("failed", f"build {build} (tools) ended as failed")
+    assert "step 2 failed with code 7: exit 7 (exit code 1)" in reason
+    assert reason.endswith(f"`phalanx logs {build}` shows its output")
 
 
 @pytest.mark.slow

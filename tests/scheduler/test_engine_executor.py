@@ -134,11 +134,46 @@ def test_what_the_nodes_do_before_a_run_starts_is_reported(cluster: Cluster) -> 
     (cluster.works.run_folder(run).path / "job" / "attempt-1.progress").write_text("pip install tiny")
     cluster.turn()
     assert cluster.works.store.facts(run)["waiting"]["why"] == "slurm:1 prepares its nodes: pip install tiny"
+    assert cluster.run(run).status == "building"
+    assert cluster.run(run).reason.startswith("virtual environment on ")
     cluster.facts(run, "slurm:1")
     cluster.agent(run)
     cluster.turn()
     assert cluster.run(run).status == "running"
     assert cluster.works.store.facts(run).get("waiting") is None
+
+
+def test_a_run_whose_image_is_built_is_building_then_waits_and_a_new_scheduler_sees_the_same(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    seen = cluster.engine.jobs["slurm:1"]
+    cluster.engine.jobs["slurm:1"] = seen._replace(why="its image is being built", is_building=True)
+    cluster.turn()
+    assert (cluster.run(run).status, cluster.run(run).reason) == ("building", "its image is being built")
+    cluster.scheduler = cluster.new_scheduler()
+    cluster.turn()
+    assert (cluster.run(run).status, cluster.engine.submissions) == ("building", 1)
+    cluster.engine.jobs["slurm:1"] = seen
+    cluster.turn()
+    assert cluster.run(run).status == "scheduled"
+    cluster.facts(run, "slurm:1")
+    cluster.became("slurm:1", RUNNING)
+    cluster.agent(run)
+    cluster.turn()
+    statuses = [change.status for change in cluster.works.store.statuses(run)]
+    assert statuses == ["created", "scheduled", "building", "scheduled", "running"]
+
+
+def test_a_build_that_fails_in_the_job_fails_the_run_with_its_reason(cluster: Cluster) -> None:
+    run = cluster.submit()
+    cluster.turn()
+    seen = cluster.engine.jobs["slurm:1"]
+    cluster.engine.jobs["slurm:1"] = seen._replace(why="its image is being built", is_building=True)
+    cluster.turn()
+    cluster.became("slurm:1", ENDED, "its image could not be built: no space left", "setup")
+    cluster.turn()
+    assert (cluster.run(run).status, cluster.run(run).attempt) == ("failed", 1)
+    assert "its image could not be built: no space left" in cluster.run(run).reason
 
 
 def test_it_is_also_seen_when_no_one_looked_meanwhile(cluster: Cluster) -> None:

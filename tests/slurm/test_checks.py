@@ -104,6 +104,7 @@ def causes_fixture(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -
             ),
         }
         wait_for(lambda: "prepares its nodes: " in place.call("show", runs["prepared"]).out, 60)
+        wait_for(lambda: "building" in place.call("statuses", runs["prepared"]).out, 60)
         place.until(runs["pair"], "running")
         cluster.ask("scancel", job_of(place, runs["pair"]))
         yield AtOnce(place, dict(zip(runs, over(place, *runs.values()), strict=True)))

@@ -10,12 +10,13 @@ from phalanx.store.statuses import DONE, Status, may_follow
 ACTIVE = frozenset(Status) - DONE
 FLOW = ("created", "building", "scheduled", "starting", "running", "succeeded")
 
-# Polyaxon's table, to <- from. Ours differs in three: a failed run can be resumed, a run whose place starts it again
-# resumes by itself, and what is done stays done when somebody stops it.
+# Polyaxon's table, to <- from. Ours differs in four: a failed run can be resumed, a run whose place starts it again
+# resumes by itself, what is done stays done when somebody stops it, and a run may build in its job, or wait for a build
+# before it is queued.
 BEFORE: dict[str, set[str]] = {
-    "created": set(),
+    "created": {"building"},
     "resuming": {*map(str, Status)} - {"resuming"},
-    "building": {"created", "resuming", "warning", "unknown"},
+    "building": {"created", "resuming", "warning", "unknown", "scheduled"},
     "scheduled": {"created", "resuming", "warning", "unknown", "building"},
     "starting": {"created", "resuming", "warning", "building", "scheduled"},
     "running": {"created", "resuming", "warning", "unknown", "building", "scheduled", "starting"},

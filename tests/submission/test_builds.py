@@ -112,14 +112,11 @@ def test_images_are_used_where_they_can_be(
             experiment(home, store, run_id, on=on)
 
 
-def test_a_ref_that_is_unknown_unfinished_failed_or_no_build_is_a_clear_error(
-    home: Home, store: Store, tmp_path: Path
-) -> None:
-    running, failed = build(home, store, tmp_path, None), build(home, store, tmp_path, "failed")
+def test_a_ref_that_is_unknown_failed_or_no_build_is_a_clear_error(home: Home, store: Store, tmp_path: Path) -> None:
+    failed = build(home, store, tmp_path, "failed")
     other = submit(home, store, submission_of(folder=tmp_path, environment=os.environ)).id
     for ref, words in {
         "nobody": r"`build\.ref`: .*nobody",
-        running: f"is created, not succeeded: wait for it with `phalanx wait {running}`",
         failed: f"is failed, not succeeded: `phalanx logs {failed}` shows why",
         other: "is not a build",
     }.items():

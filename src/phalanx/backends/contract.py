@@ -56,6 +56,7 @@ class Observation(NamedTuple):
     starts_at: str = ""  # when a waiting one is expected to start
     run_id: str | None = None  # as stored in the job
     attempt: int = 1  # of its first start: an engine may start a job again
+    is_building: bool = False  # of a waiting one: its image is being built
 
 
 class TunnelRequest(NamedTuple):

@@ -65,7 +65,7 @@ def report(workspace: Workspace, run: Run, *, as_json: bool) -> int:
     else:
         click.echo("", err=True)
         lines = [*replica_table(replicas), *metric_lines(workspace.series(run))]
-        if len(replicas) > 1 and run.status == "failed":
+        if len(replicas) != 1 and run.status == "failed":  # none has started if its build failed
             lines += failure_lines(facts, run.attempt)
         lines.append(f"run {run.id}: {status_text(run.status)}: {printable(run.reason)}")
         folder = workspace.lies_in(run).get("folder")

@@ -41,14 +41,19 @@ class Dependency(NamedTuple):
     run_id: str  # of the other run
     condition: RequiredEnd
     name: str | None = None  # of the other run, for people
+    is_build: bool = False  # it makes what this run needs: `build.ref`
 
     @classmethod
     def on(cls, run: Run, condition: RequiredEnd) -> Dependency:
         return cls(run.id, condition, run.name)
 
+    @classmethod
+    def on_build(cls, run_id: str, name: str | None) -> Dependency:
+        return cls(run_id, RequiredEnd.SUCCEEDED, name, is_build=True)
+
     @property
     def words(self) -> str:
-        return f"{self.label} to {self.verb}"
+        return self.label if self.is_build else f"{self.label} to {self.verb}"
 
     @property
     def verb(self) -> str:
@@ -56,7 +61,8 @@ class Dependency(NamedTuple):
 
     @property
     def label(self) -> str:
-        return f"run {self.run_id}" + (f" ({self.name})" if self.name else "")
+        kind = "build" if self.is_build else "run"
+        return f"{kind} {self.run_id}" + (f" ({self.name})" if self.name else "")
 
 
 def waiting_words(dependencies: Iterable[Dependency]) -> str:
@@ -83,4 +89,6 @@ def has_started(folder: RunFolder) -> bool:
 
 
 def _decode(item: dict[str, Any]) -> Dependency:
-    return Dependency(str(item["run_id"]), RequiredEnd(item["condition"]), item.get("name"))
+    return Dependency(
+        str(item["run_id"]), RequiredEnd(item["condition"]), item.get("name"), item.get("is_build") is True
+    )

@@ -15,7 +15,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -67,10 +67,12 @@ class Home:
         files: Mapping[str, bytes],
         environment: Mapping[str, str],
         fill: Callable[[Path], None] | None = None,
+        then: Iterable[StatusChange] = (),
     ) -> RunFolder:
-        """A new run's folder, there completely or not at all; `fill` may put more into it. Its history is begun: a
-        scheduler may adopt and start the run the moment it appears. The submitter's environment is kept apart from
-        it, private, and only until the run is over: it may hold secrets. Raises SystemFault when the disk refuses.
+        """A new run's folder, there completely or not at all; `fill` may put more into it. Its history is begun, with
+        the statuses of `then` after the first: a scheduler may adopt and start the run the moment it appears. The
+        submitter's environment is kept apart from it, private, and only until the run is over: it may hold secrets.
+        Raises SystemFault when the disk refuses.
         """
         import shutil  # slow, and most commands create and remove nothing
 
@@ -86,7 +88,9 @@ class Home:
                     write_atomic(draft / name, data, sync=False)
                 if fill is not None:
                     fill(draft)
-                RunFolder(draft).append(StatusChange(run.id, 1, run.attempt, run.status, run.reason, run.created_at))
+                first = StatusChange(run.id, 1, run.attempt, run.status, run.reason, run.created_at)
+                for change in (first, *then):
+                    RunFolder(draft).append(change)
                 draft.rename(self.runs / run.id)
                 undo.pop_all()
         except OSError as fault:

@@ -21,6 +21,7 @@ MOST_LINES = 15
 MOST_TEXT = 200  # characters of a line in a reason
 
 _EXCEPTION = re.compile(r"(?:\[rank\d+\]:\s?|\[\d+,\d+\]<stderr>:\s*)*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:: .*)?)\s*\Z")
+_OUR_ERROR = "phalanx: "  # the script of a build says with this which step failed
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'\s*File "(.+)", line (\d+) in (.+)')
 _STACK = "(most recent call first):"
@@ -175,8 +176,8 @@ def _why(end: End, lines: Sequence[str]) -> str:
     raised = _raised(lines)
     if raised is not None:
         return f"{raised} ({message})"
-    if end.code in (126, 127) and lines:
-        return f"{lines[-1].strip()[:MOST_TEXT]} ({message})"
+    if lines and (end.code in (126, 127) or lines[-1].startswith(_OUR_ERROR)):
+        return f"{lines[-1].strip().removeprefix(_OUR_ERROR)[:MOST_TEXT]} ({message})"
     return message
 
 

@@ -163,7 +163,8 @@ def observe_replicas(
         missing = [name for name, observed in seen.items() if observed.state == ReplicaPhase.ABSENT]
         if missing and watched.absent_since is None:
             watched.absent_since = time.monotonic()
-        interrupted = run.status == Status.SCHEDULED and len(missing) == len(seen)  # then it is started again
+        is_early = run.status in (Status.SCHEDULED, Status.BUILDING)
+        interrupted = is_early and len(missing) == len(seen)  # then it is started again
         if missing and not interrupted and not executor.may_appear(run, seen, watched.absent_since or 0.0):
             for name in missing:
                 attempts.record_lost(attempt_folder, name, "its agent never started")

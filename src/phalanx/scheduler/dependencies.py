@@ -40,6 +40,9 @@ def _settle(ledger: Ledger, dependencies: list[OpenDependency], run: Run) -> Non
         if condition.holds(open_one.status) is False:
             end(ledger, run, open_one)
             return
+    built = [known[one.upstream] for one in dependencies if one.upstream in known and known[one.upstream].is_build]
+    if built and run.status == Status.BUILDING:
+        ledger.change(run, Status.CREATED, f"{built[0].label} succeeded")
     with ledger.store.transaction():
         for open_one in dependencies:
             ledger.store.close_dependencies(run.id, open_one.upstream)
@@ -52,13 +55,21 @@ def end(ledger: Ledger, run: Run, failed: OpenDependency) -> None:
     """End a run that waits for something that will not happen."""
     known = {other.run_id: other for other in read_dependencies(ledger.home.run(run.id))}
     other = known.get(failed.upstream) or Dependency(failed.upstream, RequiredEnd(failed.condition))
-    ledger.finish(run, Status.UPSTREAM_FAILED, _why_not(ledger, other, failed.status))
+    status = Status.FAILED if other.is_build else Status.UPSTREAM_FAILED
+    failure = ledger.store.facts(other.run_id).get("failure") if other.is_build and failed.status is not None else None
+    if isinstance(failure, dict):
+        ledger.store.put_fact(run.id, "failure", {**failure, "attempt": run.attempt, "replica": other.label})
+    ledger.finish(run, status, _why_not(ledger, other, failed.status))
     ledger.store.close_dependencies(run.id)
     ledger.store.put_fact(run.id, "waiting", None)
 
 
 def _why_not(ledger: Ledger, other: Dependency, status: str | None) -> str:
+    if status is None and other.is_build:
+        return f"{other.label} was removed before it had ended"
     if status is None:
         return f"{other.label} was removed; this run waited for it to {other.verb}"
     reason = ledger.store.find(other.run_id).reason
+    if other.is_build:
+        return f"{other.label} ended as {status}: {reason}; `phalanx logs {other.run_id}` shows its output"
     return f"{other.label} ended as {status}: {reason}; this run waited for it to {other.verb}"

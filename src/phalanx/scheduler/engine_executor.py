@@ -29,6 +29,7 @@ from phalanx.scheduler.engine_view import Cancellations, EngineView
 from phalanx.scheduler.submission_records import JobFinder, SubmissionRecord
 from phalanx.scheduler.submissions import Result, StartRequest, Submissions
 from phalanx.store import Run
+from phalanx.store.statuses import Status
 
 SEGMENT_OVER = "its segment reached its time limit"
 SLOW_S = 2.0  # a submission that takes longer is reported
@@ -360,6 +361,20 @@ class EngineExecutor:
 
     def sweep(self, run: Run) -> None:
         """Nothing to do: the engine ends the processes of a job."""
+
+
+def early_status(executor: EngineExecutor, attempt_folder: AttemptFolder) -> tuple[Status, str] | None:
+    """The status of an attempt whose job has no replicas yet, and its reason: something is built for it, it starts, or
+    it waits. None if its engine has not reported it."""
+    seen = executor.observation(attempt_folder)
+    if seen is None or seen.state == ENDED:
+        return None
+    if seen.state == WAITING:
+        return (Status.BUILDING, seen.why) if seen.is_building else (Status.SCHEDULED, "what it needs is built")
+    step = _progress(attempt_folder)
+    if step:
+        return Status.BUILDING, f"virtual environment on {seen.nodes}: {step}"
+    return Status.STARTING, f"{executor.handle(attempt_folder)} on {seen.nodes}"
 
 
 def _progress(attempt_folder: AttemptFolder) -> str:

@@ -381,7 +381,7 @@ class ActiveGroup(JournaledRun):
 
 
 _DONE = frozenset(["succeeded", "failed", "stopped", "skipped", "upstream_failed"])
-_WAITING = frozenset(["created", "resuming", "warning", "scheduled"])
+_WAITING = frozenset(["created", "resuming", "warning", "building", "scheduled"])
 
 
 def _total(history: History, settings: SearchSettings, n: int | None) -> int | None:

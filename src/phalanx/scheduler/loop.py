@@ -19,7 +19,7 @@ from typing import TypeVar
 from phalanx import run_paths
 from phalanx.agent.fork_server import ForkServerLost
 from phalanx.agent.interactive.hold import write_hold
-from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, RUNNING, JobDependency, Observation
+from phalanx.backends.contract import ENDED, LOCAL_BACKENDS, JobDependency, Observation
 from phalanx.backends.local import runner
 from phalanx.backends.local.capacity import NOTHING, Capacity, allocate, excess, this_machine
 from phalanx.ends import Cause
@@ -30,7 +30,7 @@ from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
 from phalanx.scheduler import active_runs, dependencies, holds, retry
 from phalanx.scheduler.active_runs import AttemptOutcome
-from phalanx.scheduler.engine_executor import EngineExecutor
+from phalanx.scheduler.engine_executor import EngineExecutor, early_status
 from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.group_pass import GroupPass
 from phalanx.scheduler.ledger import Clock, Ledger, RunUnreadable
@@ -41,7 +41,7 @@ from phalanx.scheduler.submissions import StartRequest
 from phalanx.scheduler.unfinished import BLOCKED, QUEUED, STARTED
 from phalanx.store import Run, Store
 from phalanx.store.kinds import IS_RUN, WHOLES
-from phalanx.store.statuses import Status
+from phalanx.store.statuses import Status, is_queued
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
@@ -79,7 +79,7 @@ class Scheduler(Ledger):
         for run_id in self.home.asked_to_stop():
             self._apply_stop(run_id)
         found = self.store.runs(f"{STARTED}, {IS_RUN}", sort="created_at", limit=None)
-        self.started = list(filterfalse(self.groups.is_packed, found))
+        self.started = [run for run in found if not (is_queued(run.status, run.attempt) or self.groups.is_packed(run))]
         known = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
         self.executors.poll(known, self.is_over)
         used = NOTHING
@@ -151,7 +151,7 @@ class Scheduler(Ledger):
             self.home.forget_stop(run_id)  # its job reads the request
             return
         reason = self.home.run(run_id).stop_reason()
-        if reason is not None and run.status in (Status.CREATED, Status.RESUMING, Status.WARNING):
+        if reason is not None and is_queued(run.status, run.attempt):
             found = self._guarded(self._up_to_date, run, None)
             if found is not None and found.status == run.status:
                 self._guarded(lambda run: self._stop_queued(run, reason), run, None)
@@ -241,7 +241,7 @@ class Scheduler(Ledger):
     def _settle(self, run: Run) -> bool:
         """Observe a started run and update its status. True if it is finished, or waits for its next attempt."""
         found = self._up_to_date(run)
-        if found is None or found.status in (Status.CREATED, Status.RESUMING, Status.WARNING):
+        if found is None or is_queued(found.status, found.attempt):
             return True
         run, attempt_folder = found, self.attempt_folder(found)
         watched, executor = self.watched[run.id], self.executors.of(run)
@@ -259,7 +259,8 @@ class Scheduler(Ledger):
             why = executor.restart_reason(attempt_folder)
             return why is not None and self._go_on(run, attempt_folder, why)
         seen = active_runs.observe_replicas(executor, watched, run, attempt_folder)
-        if run.status == Status.SCHEDULED and all(observed.state == ReplicaPhase.ABSENT for observed in seen.values()):
+        is_early = run.status in (Status.SCHEDULED, Status.BUILDING)
+        if is_early and all(observed.state == ReplicaPhase.ABSENT for observed in seen.values()):
             return self._start_again(run, attempt_folder, seen, stop)
         active_runs.save_replicas(self.store, watched, run, seen, self.facts)
         self.indexers.run_pass(run, attempt_folder.replicas)
@@ -339,9 +340,9 @@ class Scheduler(Ledger):
         executor = self.executors.of(run)
         if executor.has_begun(run, attempt_folder):
             if isinstance(executor, EngineExecutor):
-                seen_there = executor.observation(attempt_folder)
-                if seen_there is not None and seen_there.state == RUNNING:
-                    self.change(run, Status.STARTING, f"{executor.handle(attempt_folder)} on {seen_there.nodes}")
+                early = early_status(executor, attempt_folder)
+                if early is not None:
+                    self.change(run, *early)
                 if stop is not None:
                     self._end(run, attempt_folder, seen, signal.SIGTERM, all_of_it=True)
             return False  # a later pass observes it

@@ -65,7 +65,7 @@ class QueuedDependencies:
         must_succeed = condition is RequiredEnd.SUCCEEDED
         if not must_succeed and (watched.plan.max_restarts or watched.plan.segment_s is not None):
             return None  # its next attempt may be another job
-        if upstream.status not in (Status.SCHEDULED, Status.STARTING, Status.RUNNING):
+        if upstream.status not in (Status.BUILDING, Status.SCHEDULED, Status.STARTING, Status.RUNNING):
             return None
         handle = executor.handle(self.ledger.attempt_folder(upstream))
         if handle is None or executor.engine.array_of(handle) is not None:

@@ -8,7 +8,7 @@ from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 _WAITING = "created|resuming|warning"
 STARTED = "status:building|scheduled|starting|running|unknown"
-BLOCKED = f"status:{_WAITING}, {IS_RUN}, blocked:true"
+BLOCKED = f"status:{_WAITING}|building, {IS_RUN}, blocked:true"
 QUEUED = f"status:{_WAITING}, blocked:false"
 UNFINISHED = f"status:{_WAITING}|{STARTED.partition(':')[2]}"
 UNFINISHED_WHOLES = f"kind:{'|'.join(WHOLES)}, status:{_WAITING}|running"

@@ -14,8 +14,8 @@ from phalanx.store.records import DONE
 _OPEN = """INSERT INTO dependencies (run_key, upstream, condition) SELECT key, ?, ? FROM runs WHERE id = ?
     ON CONFLICT (run_key, upstream, condition) DO NOTHING"""
 _CLOSE = "DELETE FROM dependencies WHERE run_key = (SELECT key FROM runs WHERE id = ?)"
-_IS_WAITING = "runs.status IN ('created', 'resuming', 'warning')"
-_IS_STARTED = "other.status IN ('scheduled', 'starting', 'running')"
+_IS_WAITING = "(runs.status IN ('created', 'resuming', 'warning') OR (runs.status = 'building' AND runs.attempt = 0))"
+_IS_STARTED = "(other.status IN ('building', 'scheduled', 'starting', 'running') AND other.attempt > 0)"
 _IS_DONE = f"other.status IN ({', '.join(map(repr, DONE))})"
 
 

@@ -24,20 +24,26 @@ class Status(StrEnum):
 
 
 HELD = "held"  # the first word of the reason of a run whose allocation stays after a failure
+_QUEUED = frozenset([Status.CREATED, Status.RESUMING, Status.WARNING])
 DONE = frozenset(map(Status, store.DONE))
 _BEFORE_BUILDING = frozenset([Status.CREATED, Status.RESUMING, Status.WARNING, Status.UNKNOWN])
 _BEFORE_SCHEDULED = _BEFORE_BUILDING | {Status.BUILDING}
 _BEFORE_STARTING = _BEFORE_SCHEDULED | {Status.SCHEDULED}
 _FOLLOWS: dict[Status, frozenset[Status]] = {
-    Status.CREATED: frozenset(),
+    Status.CREATED: frozenset([Status.BUILDING]),  # what it waited for is built: it is queued
     Status.RESUMING: frozenset(Status) - {Status.RESUMING},  # also set by its place, while it has not ended
-    Status.BUILDING: _BEFORE_BUILDING,
+    Status.BUILDING: _BEFORE_BUILDING | {Status.SCHEDULED},  # also in its job: on a node, or by a pod
     Status.SCHEDULED: _BEFORE_SCHEDULED,
     Status.STARTING: _BEFORE_STARTING - {Status.UNKNOWN},
     Status.RUNNING: _BEFORE_STARTING | {Status.STARTING},
     Status.WARNING: frozenset(Status) - DONE - {Status.WARNING},
     Status.UNKNOWN: frozenset(Status) - DONE - {Status.UNKNOWN},
 } | {status: frozenset(Status) - DONE for status in DONE}
+
+
+def is_queued(status: str, attempt: int) -> bool:
+    """Whether a run waits for its next attempt, and no place has it: in the queue, for other runs, or for a build."""
+    return status in _QUEUED or (status == Status.BUILDING and attempt == 0)
 
 
 def may_follow(old: str | None, new: str) -> bool:

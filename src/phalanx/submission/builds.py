@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -12,14 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from phalanx import run_paths
+from phalanx.agent.virtualenv import pip_words
 from phalanx.atomic_files import read_json
 from phalanx.errors import CallError, path_error
+from phalanx.home.dependencies import Dependency
 from phalanx.home.home import Home
 from phalanx.plan import builders
 from phalanx.plan.build_recipes import COPIED_FIRST, key_of
 from phalanx.plan.builders import BuildTarget
+from phalanx.spec.loader import load_document
 from phalanx.spec.model import Build, Kind, Spec, freeze, thaw
-from phalanx.store import Run
+from phalanx.store import DONE, Run, Store
 from phalanx.submission import virtualenvs
 from phalanx.submission.model import Submission
 from phalanx.submission.virtualenvs import VirtualenvSpec
@@ -41,6 +45,14 @@ class BuildResult(NamedTuple):
             return cls(BuildTarget(found["target"]), found["at"]) if isinstance(found, dict) else None
         except (LookupError, ValueError):
             return None
+
+
+class OwnBuild(NamedTuple):
+    """The build of one run: its submission, and the key of what it makes."""
+
+    submission: Submission
+    key: str
+    is_isolated: bool  # without the packages of the machine's Python
 
 
 def recipe_here(build: Build, folder: Path) -> tuple[str, str] | None:
@@ -101,11 +113,64 @@ def result_of(home: Home, submission: Submission, run_id: str) -> BuildResult:
     return BuildResult(target, f"{kind}:{working / path}" if kind else str(working / path))
 
 
-def variables(result: BuildResult) -> dict[str, str]:
-    """The variables that tell the command of a build its place."""
+def variables(result: BuildResult, *, is_isolated: bool = False) -> dict[str, str]:
+    """The variables that tell the command of a build its place. `is_isolated`: without the packages of the machine's
+    Python."""
     if result.target is not BuildTarget.VIRTUALENV or result.at is None:
         return {}
-    return {builders.FOLDER: os.path.dirname(result.at), "PHALANX_FOUND_PYTHON": sys.executable}
+    found = {builders.FOLDER: os.path.dirname(result.at), "PHALANX_FOUND_PYTHON": sys.executable}
+    return {**found, "PHALANX_BUILD_ALONE": "--symlinks"} if is_isolated else found
+
+
+def own_build(submission: Submission) -> OwnBuild | None:
+    """The build that makes the virtual environment of a run of this machine, as its own run. None if the run needs
+    none, or is not made alone: for groups, pipelines and other backends, the submitter or a node makes it."""
+    spec, folder = submission.spec, submission.code.folder
+    wanted = VirtualenvSpec.by(spec, with_steps=submission.is_built)
+    is_alone = spec.kind in (Kind.EXPERIMENT, Kind.JOB) and spec.search is None and submission.place is None
+    if wanted is None or folder is None or not (submission.is_local and submission.may_install and is_alone):
+        return None
+    python, build = wanted
+    install = (shlex.join(["python", *pip_words(python._asdict())]),) if python.requirements else ()
+    document = {
+        "version": 1,
+        "kind": "build",
+        **({"name": f"{spec.name}-build"} if spec.name else {}),
+        "build_steps": [*install, *build.build_steps],
+        "env_vars": dict(build.env_vars),
+        "nocache": build.nocache,
+    }
+    content = build._replace(build_steps=(*install, *build.build_steps), image=None, ref=None, to=None, dockerfile=None)
+    asked = replace(
+        submission,
+        spec=replace(
+            load_document(spec.file, {"version": 1, "kind": "build"}), build=content, document=freeze(document)
+        ),
+        name=f"{submission.name or spec.name}-build" if submission.name or spec.name else None,
+        description=None,
+        tags=(),
+        timeout_s=None,
+        waits_for=(),
+        code=replace(submission.code, is_snapshot=False, put=None),
+        origin=None,
+        is_built=False,
+    )
+    return OwnBuild(asked, virtualenvs.key_of(wanted, folder), is_isolated=bool(python.requirements))
+
+
+def is_built(home: Home, own: OwnBuild) -> bool:
+    """Whether equal content was built before."""
+    build = own.submission.spec.build
+    return (home.path / "builds" / own.key / "done").exists() and not (build is not None and build.nocache)
+
+
+def underway(home: Home, store: Store, at: str) -> Run | None:
+    """An unfinished build of this home that makes the same."""
+    for run in store.runs("kind:build, status:created|resuming|warning|scheduled|starting|running", limit=None):
+        made = BuildResult.read(home.run(run.id).path)
+        if made is not None and made.at == at:
+            return run
+    return None
 
 
 def pinned(spec: Spec, find: Callable[[str], Run]) -> Spec:
@@ -124,11 +189,17 @@ def pinned(spec: Spec, find: Callable[[str], Run]) -> Spec:
 
 
 def with_earlier_build(home: Home, submission: Submission) -> Submission:
-    """The submission with what an earlier build made in the place of `build.ref`. Raises CallError."""
+    """The submission with what an earlier build made in the place of `build.ref`; while that is not finished, it waits
+    for it. Raises CallError."""
     spec, build = submission.spec, submission.spec.build
     if build is None or build.ref is None or spec.kind is Kind.BUILD:
         return submission
-    made = _made_by(home, build.ref)
+    made, is_made = _made_by(home, build.ref)
+    if not is_made:
+        run = home.run(build.ref).read()
+        depends = Dependency.on_build(build.ref, run.name if run is not None else None)
+        others = [other for other in submission.waits_for if other.run_id != build.ref]
+        submission = replace(submission, waits_for=(*others, depends))
     at, python = made.at or "", spec.environment.python
     plain = build._replace(ref=None, build_steps=())
     is_remote = submission.backend in KUBERNETES
@@ -153,8 +224,8 @@ _HINTS = {
 }
 
 
-def _made_by(home: Home, run_id: str) -> BuildResult:
-    """What a build has made. Raises CallError."""
+def _made_by(home: Home, run_id: str) -> tuple[BuildResult, bool]:
+    """What a build makes, and whether it is there. Raises CallError."""
     if not _ID.match(run_id):
         raise CallError(f"`build.ref`: `{run_id[:60]}` is not the id of a run")
     folder = home.run(run_id)
@@ -162,12 +233,11 @@ def _made_by(home: Home, run_id: str) -> BuildResult:
     made, status = BuildResult.read(folder.path), history[-1].status if history else None
     if made is None:
         raise CallError(f"`build.ref`: run {run_id} is not a build")
-    if status != "succeeded":
-        is_over = status in ("failed", "stopped", "skipped", "upstream_failed")
-        hint = f"`phalanx logs {run_id}` shows why" if is_over else f"wait for it with `phalanx wait {run_id}`"
-        raise CallError(f"`build.ref`: build {run_id} is {status}, not succeeded: {hint}")
+    is_made = status == "succeeded"
+    if status in DONE and not is_made:
+        raise CallError(f"`build.ref`: build {run_id} is {status}, not succeeded: `phalanx logs {run_id}` shows why")
     if made.at is None:
         raise CallError(f"`build.ref`: the image of build {run_id} has no name: build it with `--to REGISTRY/NAME:TAG`")
-    if made.target is not BuildTarget.REGISTRY and not os.path.exists(made.at.rpartition(":")[2]):
+    if is_made and made.target is not BuildTarget.REGISTRY and not os.path.exists(made.at.rpartition(":")[2]):
         raise CallError(f"`build.ref`: what build {run_id} made is gone: {made.at}; run the build again")
-    return made
+    return made, is_made

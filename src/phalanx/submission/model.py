@@ -177,3 +177,4 @@ class PreparedRun:
     ops: Mapping[str, PreparedEnvironment] = field(default_factory=dict)  # of a pipeline
     code_digest: str | None = None  # of a pipeline that reuses results
     built: NamedTuple | None = None  # of a build: what it makes
+    build_first: PreparedRun | None = None  # the build that makes its virtual environment

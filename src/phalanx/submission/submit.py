@@ -22,21 +22,23 @@ from phalanx.artifacts.downloads import restore
 from phalanx.backends.agent_zip import carry, pack
 from phalanx.backends.contract import Job
 from phalanx.errors import CallError, SpecErrors
-from phalanx.home.dependencies import encode
+from phalanx.home.dependencies import Dependency, encode, waiting_words
 from phalanx.home.home import Home
 from phalanx.ingest.adoption import add_to_store
 from phalanx.notifications.run_rules import FileRules, encode_rules
 from phalanx.placeholders import is_safe
 from phalanx.plan import Plan
+from phalanx.plan.builders import BuildTarget
 from phalanx.plan.document import document, document_text
 from phalanx.spec.groups import first_suggestion
 from phalanx.spec.model import Amount, Kind, Pipeline, Spec, thaw
 from phalanx.spec.yaml_writer import modern_document, to_yaml
-from phalanx.store import Run, Store
+from phalanx.store import Run, StatusChange, Store
 from phalanx.store.kinds import SCHEDULE
 from phalanx.store.statuses import Status
 from phalanx.submission import builds, checks, snapshots, virtualenvs
 from phalanx.submission.allocation import jobs_of_group, unshared_python
+from phalanx.submission.builds import BuildResult
 from phalanx.submission.earlier_times import earlier_times
 from phalanx.submission.git import git
 from phalanx.submission.model import (
@@ -115,6 +117,7 @@ def prepare_checked(
 ) -> PreparedRun:
     """Plan a run or group that can run. Raises SpecErrors, CallError."""
     submission = _first(builds.with_earlier_build(home, asked))
+    asked = replace(asked, waits_for=submission.waits_for)
     built = builds.result_of(home, submission, run_id) if submission.spec.kind is Kind.BUILD else None
     made = make_plan(submission, run_id, builds.variables(built) if built is not None else {})
     for note in (*submission.spec.notes, *made.notes):
@@ -135,11 +138,41 @@ def prepare_checked(
     if not submission.is_local and not submission.is_unchecked:
         checks.check_backend(home.path, submission, submitted, notify)
     job = render(home, submission, submitted, target)
-    environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", notify)
+    first = None if submission.prepared is not None else _build_first(home, submission)
+    if first is None:
+        environment = submission.prepared or virtualenvs.prepare(submission, home.path / "builds", notify)
+    else:
+        assert isinstance(first.built, BuildResult)
+        given = {**submission.environment, **dict(submission.spec.build.env_vars if submission.spec.build else ())}
+        environment = PreparedEnvironment(virtualenvs.variables(Path(first.built.at or ""), given), first.built.at)
     if not submission.is_unchecked:
         checks.check_notebook(submission, environment.variables.get("PATH", os.defpath))
     run = run_of(asked, made.run_id, made, commit_of(asked.code))
-    return PreparedRun(asked, run, made, job, environment, jobs, built=built)
+    return PreparedRun(asked, run, made, job, environment, jobs, built=built, build_first=first)
+
+
+def _build_first(home: Home, submission: Submission) -> PreparedRun | None:
+    """The build that makes the virtual environment of a run, as a run before it. None if none is needed, or it is made
+    already. Raises SpecErrors."""
+    own = builds.own_build(submission)
+    if own is None or builds.is_built(home, own):
+        return None
+    asked, run_id = own.submission, new_id()
+    built = BuildResult(BuildTarget.VIRTUALENV, str(home.path / "builds" / own.key / "venv"))
+    made = make_plan(asked, run_id, builds.variables(built, is_isolated=own.is_isolated))
+    run = run_of(asked, run_id, made, commit_of(asked.code))
+    return PreparedRun(asked, run, made, None, PreparedEnvironment(asked.environment), built=built)
+
+
+def _after_build(home: Home, store: Store, prepared: PreparedRun) -> PreparedRun:
+    """The same, waiting for its build, which is created unless one that makes the same is under way."""
+    first = prepared.build_first
+    if first is None:
+        return prepared
+    assert isinstance(first.built, BuildResult)
+    run = builds.underway(home, store, first.built.at or "") or create(home, store, first)
+    waits_for = (*prepared.submission.waits_for, Dependency.on_build(run.id, run.name))
+    return replace(prepared, submission=replace(prepared.submission, waits_for=waits_for))
 
 
 def make_plan(submission: Submission, run_id: str, variables: Mapping[str, str] = MappingProxyType({})) -> Plan:
@@ -152,6 +185,7 @@ def make_plan(submission: Submission, run_id: str, variables: Mapping[str, str] 
 def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None = None) -> Run:
     """Write the folder of the run or group, then its row; `outputs` are copied into it. Raises CallError if the folder
     cannot be written."""
+    prepared = _after_build(home, store, prepared)
     submission, run, job = prepared.submission, prepared.run, prepared.job
     code, is_whole = _code(submission), submission.spec.kind in (Kind.GROUP, Kind.PIPELINE)
     if submission.origin is not None and submission.origin.outputs is not None:
@@ -182,9 +216,18 @@ def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None
     if submission.is_remote:
         source["remote"] = True
     files = {run_paths.SUBMITTED: json.dumps(source).encode(), **files_of(prepared)}
-    folder = home.add(run, files, prepared.environment.variables, fill)
+    building = None if is_whole else _waiting_for_build(run, submission)
+    folder = home.add(run, files, prepared.environment.variables, fill, [building] if building is not None else [])
     add_to_store(store, folder, run)
-    return run
+    return run if building is None else run._replace(status=building.status, reason=building.reason)
+
+
+def _waiting_for_build(run: Run, submission: Submission) -> StatusChange | None:
+    """The second status of a run whose build is not finished."""
+    build = next((other for other in submission.waits_for if other.is_build), None)
+    if build is None:
+        return None
+    return StatusChange(run.id, 2, run.attempt, Status.BUILDING, waiting_words([build]), run.created_at)
 
 
 def files_of(prepared: PreparedRun) -> dict[str, bytes]:

@@ -77,7 +77,8 @@ def prepare(submission: Submission, builds: Path, notify: Notify) -> PreparedEnv
     if wanted is not None:
         inside = ensure(wanted, _folder_to_install(submission), environment, builds, say)
     else:
-        inside = existing_python(python, environment) or dict(environment)
+        is_there = not any(dependency.is_build for dependency in submission.waits_for)
+        inside = existing_python(python, environment, is_there=is_there) or dict(environment)
     return PreparedEnvironment(inside, inside.get("VIRTUAL_ENV") if inside != environment else None)
 
 
@@ -115,15 +116,17 @@ def packed(wanted: VirtualenvSpec, working: Path, environment: Mapping[str, str]
     return target
 
 
-def existing_python(python: PythonOptions, environment: Mapping[str, str]) -> dict[str, str] | None:
-    """The variables with the existing virtual or conda environment of the file active; None if the file names none.
-    Raises CallError."""
+def existing_python(
+    python: PythonOptions, environment: Mapping[str, str], *, is_there: bool = True
+) -> dict[str, str] | None:
+    """The variables with the virtual or conda environment of the file active; None if the file names none. `is_there`:
+    no build has yet to make it. Raises CallError."""
     kind = "venv" if python.venv else "conda"
     named = python.venv or python.conda
     if named is None:
         return None
     place = Path(expand(named))
-    if not os.access(place / "bin" / "python", os.X_OK):
+    if is_there and not os.access(place / "bin" / "python", os.X_OK):
         raise CallError(f"`environment.python.{kind}`: there is no bin/python in {place}")
     inside = variables(place, environment)
     return inside if kind == "venv" else {**inside, "CONDA_PREFIX": inside.pop("VIRTUAL_ENV")}

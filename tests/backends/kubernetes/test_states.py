@@ -452,7 +452,8 @@ def test_a_node_that_does_not_respond_is_named_at_once() -> None:
 
 
 def test_a_build_comes_first_and_its_failure_ends_the_run() -> None:
-    assert observed(group(builds=[job()])).why == "its image is being built"
+    seen = observed(group(builds=[job()]))
+    assert (seen.why, seen.is_building) == ("its image is being built", True)
     broken = job({"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "it failed"})
     seen = observed(group(builds=[broken]))
     assert (seen.state, seen.cause, seen.why) == (ENDED, "setup", "its image could not be built: it failed")

@@ -359,7 +359,8 @@ def _building(group: AttemptObjects, known: dict[str, Any]) -> Observation:
         words for pod in group.pods if is_build(pod) and not has_begun(pod) for words in [pod_waits(pod, group).words]
     ]
     waits += filter(None, (held_back(build, group) for build in group.builds))
-    return Observation(WAITING, f"its image is being built{': ' + waits[0] if waits else ''}", **known)
+    why = f"its image is being built{': ' + waits[0] if waits else ''}"
+    return Observation(WAITING, why, is_building=True, **known)
 
 
 def is_over(group: AttemptObjects) -> bool:
