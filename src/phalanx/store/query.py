@@ -78,6 +78,15 @@ class Clause(NamedTuple):
     args: tuple[Any, ...] = ()
 
 
+class Condition(NamedTuple):
+    """What one term of a query means, in two forms. `each` holds for a row of `runs`. `keys` selects the keys of all
+    runs for which it holds; None if only `runs` itself can tell. `is_unique`: no key is selected twice."""
+
+    each: Clause
+    keys: Clause | None = None
+    is_unique: bool = True
+
+
 class _Reader(NamedTuple):
     """What a query means depends on: the dialect's expression for ignoring case, the user, and the time."""
 
@@ -87,8 +96,21 @@ class _Reader(NamedTuple):
 
 
 class SortKey(NamedTuple):
+    """`index`: the index whose beginning has the first runs in this order; None if there is none."""
+
     join: Clause
     by: str
+    index: SortIndex | None = None
+
+
+class SortIndex(NamedTuple):
+    """The rows of a table that have a value, in the order of an index of it."""
+
+    table: str
+    key: str  # its column with the keys of runs
+    value: str
+    way: str  # ASC or DESC
+    having: Clause
 
 
 class _Piece(NamedTuple):
@@ -126,9 +148,17 @@ def where(query: str, lower: str, user: str = "", now: datetime | None = None) -
 
     Raises CallError that states what is wrong, where, and what is allowed.
     """
+    return all_of([condition.each for condition in conditions(query, lower, user, now)])
+
+
+def conditions(query: str, lower: str, user: str = "", now: datetime | None = None) -> tuple[Condition, ...]:
+    """The same as one condition for each term of the query."""
     reader = _Reader(lower, user, now or datetime.now(UTC))
     with _reporting(query):
-        clauses = [_term(term, reader) for term in _terms(query)]
+        return tuple(_term(term, reader) for term in _terms(query))
+
+
+def all_of(clauses: list[Clause]) -> Clause:
     return _joined(clauses, " AND ") if clauses else Clause("1 = 1")
 
 
@@ -172,12 +202,16 @@ def order(sort: str) -> SortKey:
     nothing, tie = Clause(""), ", runs.created_at DESC, runs.key DESC"
     if kind == "metric":
         join = Clause(" LEFT JOIN summaries s ON s.run_key = runs.key AND s.metric = ?", (column,))
-        return SortKey(join, f's."{of}" IS NULL, s."{of}" {way}{tie}')
+        having = Clause(f'metric = ? AND "{of}" IS NOT NULL', (column,))
+        index = SortIndex("summaries", "run_key", f'"{of}"', way, having)
+        return SortKey(join, f's."{of}" IS NULL, s."{of}" {way}{tie}', index)
     if kind == "param":
         join = Clause(" LEFT JOIN params s ON s.run_key = runs.key AND s.name = ?", (column,))
-        return SortKey(join, f"s.run_key IS NULL, s.number IS NULL, s.number {way}, s.text {way}{tie}")
+        index = SortIndex("params", "run_key", "number", way, Clause("name = ? AND number IS NOT NULL", (column,)))
+        return SortKey(join, f"s.run_key IS NULL, s.number IS NULL, s.number {way}, s.text {way}{tie}", index)
     if name in ("created_at", "updated_at"):  # must match their indexes exactly
-        return SortKey(nothing, f"{column} {way}, runs.key {way}")
+        index = SortIndex("runs", "key", name, way, Clause("1 = 1"))
+        return SortKey(nothing, f"{column} {way}, runs.key {way}", index)
     return SortKey(nothing, f"{column} {way}{tie}" if name in ALWAYS_SET else f"{column} IS NULL, {column} {way}{tie}")
 
 
@@ -236,7 +270,7 @@ def _did_you_mean(head: str, rest: str) -> str:
     return f"; did you mean `{near[0]}{rest}`?" if near else "."
 
 
-def _term(term: _Piece, reader: _Reader) -> Clause:
+def _term(term: _Piece, reader: _Reader) -> Condition:
     field, *rest = _split(term, ":", once=True)
     if not rest:
         raise _Wrong(term, "write `field:value`")
@@ -248,21 +282,39 @@ def _term(term: _Piece, reader: _Reader) -> Clause:
         if not piece.text:
             raise _Wrong(term, "a value is missing")
     condition = partial(_metric, of) if kind == "metric" else _CONDITIONS[kind]
-    clauses = [
-        _absent(kind, column) if piece.text == "nil" and kind in _ABSENT else condition(column, piece, reader)
+    found = [
+        Condition(_absent(kind, column))
+        if piece.text == "nil" and kind in _ABSENT
+        else condition(column, piece, reader)
         for piece in alternatives
     ]
-    clause = _joined(clauses, " OR ")
-    return Clause(f"({clause.sql} IS NOT TRUE)", clause.args) if negated else clause
+    if not negated and len(found) == 1:
+        return found[0]
+    each = _joined([one.each for one in found], " OR ")
+    if negated:
+        return Condition(Clause(f"({each.sql} IS NOT TRUE)", each.args))
+    sets = [one.keys for one in found if one.keys is not None]
+    return Condition(each, _united(sets) if len(sets) == len(found) else None, is_unique=False)
+
+
+def _united(sets: list[Clause]) -> Clause:
+    return Clause(" UNION ALL ".join(one.sql for one in sets), tuple(arg for one in sets for arg in one.args))
+
+
+def _has_row(table: str, *rows: Clause, is_unique: bool = True) -> Condition:
+    """A run has a row in a table for which one of these conditions holds; `is_unique`: at most one such row."""
+    each = [Clause(f"EXISTS (SELECT 1 FROM {table} WHERE run_key = runs.key AND {row.sql})", row.args) for row in rows]
+    keys = [Clause(f"SELECT run_key FROM {table} WHERE {row.sql}", row.args) for row in rows]
+    return Condition(_joined(each, " OR "), _united(keys), is_unique)
 
 
 _ABSENT: dict[str, str | None] = {  # how a run has no value of a field; None: the column is NULL
     **dict.fromkeys(("text", "time", "number", "memory")),
-    "tags": "runs.key NOT IN (SELECT run_key FROM tags)",
-    "host": "runs.key NOT IN (SELECT run_key FROM replicas WHERE host IS NOT NULL)",
-    "parent": "runs.key NOT IN (SELECT run_key FROM labels WHERE name = ?)",
-    "param": "runs.key NOT IN (SELECT run_key FROM params WHERE name = ?)",
-    "metric": "runs.key NOT IN (SELECT run_key FROM summaries WHERE metric = ?)",
+    "tags": "NOT EXISTS (SELECT 1 FROM tags WHERE run_key = runs.key)",
+    "host": "NOT EXISTS (SELECT 1 FROM replicas WHERE run_key = runs.key AND host IS NOT NULL)",
+    "parent": "NOT EXISTS (SELECT 1 FROM labels WHERE run_key = runs.key AND name = ?)",
+    "param": "NOT EXISTS (SELECT 1 FROM params WHERE run_key = runs.key AND name = ?)",
+    "metric": "NOT EXISTS (SELECT 1 FROM summaries WHERE run_key = runs.key AND metric = ?)",
 }
 
 
@@ -284,6 +336,11 @@ def _compared(piece: _Piece) -> tuple[str, _Piece]:
     return sign, value
 
 
+def _own(read: Callable[[str, _Piece, _Reader], Clause]) -> Callable[[str, _Piece, _Reader], Condition]:
+    """A condition on a column of `runs`."""
+    return lambda column, piece, reader: Condition(read(column, piece, reader))
+
+
 def _text(column: str, piece: _Piece, reader: _Reader) -> Clause:
     sign, value = _compared(piece)
     if sign != "=":
@@ -300,33 +357,34 @@ def _searched(column: str, value: _Piece, reader: _Reader) -> Clause | None:
     return Clause(rf"{reader.lower.format(column)} LIKE ? ESCAPE '\'", (pattern,))
 
 
-def _tag(_: str, piece: _Piece, reader: _Reader) -> Clause:
+def _tag(_: str, piece: _Piece, reader: _Reader) -> Condition:
     found = _text("tag", piece, reader)
-    return Clause(f"runs.key IN (SELECT run_key FROM tags WHERE {found.sql})", found.args)
+    return _has_row("tags", found, is_unique=found.sql == "tag = ?")
 
 
-def _parent(_: str, piece: _Piece, reader: _Reader) -> Clause:
+def _parent(_: str, piece: _Piece, reader: _Reader) -> Condition:
     found = _text("text", piece, reader)
-    return Clause(f"runs.key IN (SELECT run_key FROM labels WHERE name = ? AND {found.sql})", (PARENT, *found.args))
+    return _has_row("labels", Clause(f"name = ? AND {found.sql}", (PARENT, *found.args)))
 
 
-def _host(_: str, piece: _Piece, reader: _Reader) -> Clause:
-    found = _text("host", piece, reader)
-    return Clause(f"runs.key IN (SELECT run_key FROM replicas WHERE {found.sql})", found.args)
+def _host(_: str, piece: _Piece, reader: _Reader) -> Condition:
+    return _has_row("replicas", _text("host", piece, reader), is_unique=False)
 
 
 def _archived(column: str, piece: _Piece, _: _Reader) -> Clause:
     return Clause(f"{column} = {int(_truth(piece))}")
 
 
-def _starred(_: str, piece: _Piece, reader: _Reader) -> Clause:
-    way = "IN" if _truth(piece) else "NOT IN"
-    return Clause(f'runs.key {way} (SELECT run_key FROM stars WHERE "user" = ?)', (reader.user,))
+def _starred(_: str, piece: _Piece, reader: _Reader) -> Condition:
+    return _or_not(_has_row("stars", Clause('"user" = ?', (reader.user,))), piece)
 
 
-def _blocked(_: str, piece: _Piece, __: _Reader) -> Clause:
-    way = "IN" if _truth(piece) else "NOT IN"
-    return Clause(f"runs.key {way} (SELECT run_key FROM dependencies)")
+def _blocked(_: str, piece: _Piece, __: _Reader) -> Condition:
+    return _or_not(_has_row("dependencies", Clause("1 = 1"), is_unique=False), piece)
+
+
+def _or_not(found: Condition, piece: _Piece) -> Condition:
+    return found if _truth(piece) else Condition(Clause(f"NOT {found.each.sql}", found.each.args))
 
 
 def _truth(piece: _Piece) -> bool:
@@ -345,12 +403,12 @@ def number(text: str) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _metric(of: str, name: str, piece: _Piece, reader: _Reader) -> Clause:
+def _metric(of: str, name: str, piece: _Piece, reader: _Reader) -> Condition:
     """A last value of NaN is NULL in the store; a minimum or maximum is NULL without any finite value."""
     sign, value = _compared(piece)
     is_nan = sign == "=" and value.text.casefold() == "nan"
     found = Clause(f'"{of}" IS NULL') if is_nan else _number(f'"{of}"', piece, reader)
-    return Clause(f"runs.key IN (SELECT run_key FROM summaries WHERE metric = ? AND {found.sql})", (name, *found.args))
+    return _has_row("summaries", Clause(f"metric = ? AND {found.sql}", (name, *found.args)))
 
 
 def _number(column: str, piece: _Piece, _: _Reader) -> Clause:
@@ -372,7 +430,7 @@ def _memory(column: str, piece: _Piece, _: _Reader) -> Clause:
     return Clause(f"{column} {sign} ?", (float(match[1]) * _MIB[match[2].lower()],))
 
 
-def _param(name: str, piece: _Piece, reader: _Reader) -> Clause:
+def _param(name: str, piece: _Piece, reader: _Reader) -> Condition:
     """Numbers compare with numbers, everything else as text."""
     sign, value = _compared(piece)
     amount = None if value.is_quoted else number(value.text)
@@ -384,13 +442,7 @@ def _param(name: str, piece: _Piece, reader: _Reader) -> Clause:
         if sign != "=":
             clauses.append(Clause(f"number IS NULL AND text {sign} ?", (value.text,)))
     # Not joined inside: alone, the first of them needs only the index.
-    return _joined(
-        [
-            Clause(f"runs.key IN (SELECT run_key FROM params WHERE name = ? AND {clause.sql})", (name, *clause.args))
-            for clause in clauses
-        ],
-        " OR ",
-    )
+    return _has_row("params", *(Clause(f"name = ? AND {clause.sql}", (name, *clause.args)) for clause in clauses))
 
 
 def _time(column: str, piece: _Piece, reader: _Reader) -> Clause:
@@ -435,15 +487,15 @@ def _span(piece: _Piece, now: datetime) -> tuple[int, int]:
     return begin, begin + (1 if fraction else length_s * 1_000_000)
 
 
-_CONDITIONS: dict[str, Callable[[str, _Piece, _Reader], Clause]] = {
-    "text": _text,
-    "time": _time,
-    "number": _number,
-    "memory": _memory,
+_CONDITIONS: dict[str, Callable[[str, _Piece, _Reader], Condition]] = {
+    "text": _own(_text),
+    "time": _own(_time),
+    "number": _own(_number),
+    "memory": _own(_memory),
+    "archived": _own(_archived),
     "tags": _tag,
     "parent": _parent,
     "host": _host,
-    "archived": _archived,
     "starred": _starred,
     "blocked": _blocked,
     "param": _param,

@@ -12,12 +12,14 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from phalanx.errors import CallError
+from phalanx.store import run_pages
 from phalanx.store.database import Database
 from phalanx.store.grouped_runs import GroupedRuns, grouped
 from phalanx.store.kinds import WHOLES
 from phalanx.store.project_scope import ProjectScope
-from phalanx.store.query import Clause, mentions, order, where
+from phalanx.store.query import Clause, all_of, conditions, mentions, order
 from phalanx.store.records import DONE, StatusChange, microseconds, utc
+from phalanx.store.run_pages import RunFilter
 from phalanx.store.sql import label
 
 BATCH = 500
@@ -25,9 +27,9 @@ MOST_PROJECTS = 400  # in addition to a query's parameters: at most 999
 _SEEN = "key, id, project, status, attempt, updated_at"
 _ACTIVE = f"status NOT IN ({', '.join(map(repr, DONE))})"
 
-_ALL = 2**62
 # The set is small and has an index of its own, so counts by other indexes need no row of `runs`.
 _IS_NOT_ARCHIVED = "runs.key NOT IN (SELECT hidden.key FROM runs AS hidden WHERE hidden.archived = 1)"
+_ARCHIVED = "(SELECT key AS hidden_key FROM runs WHERE archived = 1) hidden CROSS JOIN runs"
 _IS_NO_TRIAL = f"""(runs."group" IS NULL OR NOT EXISTS (
     SELECT 1 FROM runs AS whole WHERE whole.id = runs."group" AND whole.kind IN ({", ".join(map(repr, WHOLES))})))"""
 
@@ -95,12 +97,7 @@ class RunListQueries:
         **which: Any,
     ) -> list[int]:
         """The same as keys for `with_keys`: a long list is then read in parts."""
-        wanted, ordered = self._where(query, project, **which), order(sort)
-        rows = self._database.rows(
-            f"SELECT key FROM runs{ordered.join.sql} WHERE {wanted.sql} ORDER BY {ordered.by} LIMIT ? OFFSET ?",
-            [*ordered.join.args, *wanted.args, _ALL if limit is None else max(0, limit), max(0, offset)],
-        )
-        return [row[0] for row in rows]
+        return run_pages.page(self._database, self._filter(query, project, **which), order(sort), limit, offset)
 
     def count(self, query: str = "", project: Projects = None, **which: Any) -> int:
         """The number of runs that match a query; `which` as for `runs`. Raises CallError for an invalid query."""
@@ -108,14 +105,15 @@ class RunListQueries:
             return self.count(query, project, **{**which, "unarchived": False}) - self.count_archived(
                 query, project, **which
             )
-        wanted = self._where(query, project, **which)
-        return int(self._database.rows(f"SELECT count(*) FROM runs WHERE {wanted.sql}", wanted.args)[0][0])
+        return run_pages.count(self._database, self._filter(query, project, **which))
 
     def count_archived(self, query: str = "", project: Projects = None, **which: Any) -> int:
         """The number of matching runs that a list leaves out because they are archived."""
         if mentions(query, "archived"):
             return 0
-        return self.count(f"{query}, archived:true", project, **{**which, "unarchived": False})
+        wanted = self._filter(query, project, **{**which, "unarchived": False}).each
+        sql = f"SELECT count(*) FROM {_ARCHIVED} WHERE runs.key = hidden.hidden_key AND {wanted.sql}"
+        return int(self._database.rows(sql, wanted.args)[0][0])
 
     def grouped(  # noqa: PLR0913, PLR0917 - what a list of groups can be asked for
         self,
@@ -129,9 +127,10 @@ class RunListQueries:
         **which: Any,
     ) -> tuple[list[GroupedRuns], int]:
         """The matching runs grouped by fields: see `grouped_runs.grouped`."""
-        return grouped(self._database, self._where(query, project, **which), by, columns, sort, limit, offset)
+        wanted = self._filter(query, project, **which).each
+        return grouped(self._database, wanted, by, columns, sort, limit, offset)
 
-    def _where(
+    def _filter(
         self,
         query: str,
         project: Projects,
@@ -139,13 +138,14 @@ class RunListQueries:
         folded: bool = False,
         unarchived: bool = False,
         user: str = "",
-    ) -> Clause:
-        wanted, these = where(query, self._database.lower, user), of_projects(self._database, project)
+    ) -> RunFilter:
+        these = [] if project is None else [of_projects(self._database, project)]
+        only = these[0].args[0] if these and len(these[0].args) == 1 else None
         if folded:
-            wanted = Clause(f"{wanted.sql} AND {_IS_NO_TRIAL}", wanted.args)
+            these.append(Clause(_IS_NO_TRIAL))
         if unarchived and not mentions(query, "archived"):
-            wanted = Clause(f"{wanted.sql} AND {_IS_NOT_ARCHIVED}", wanted.args)
-        return wanted if project is None else Clause(f"{these.sql} AND {wanted.sql}", (*these.args, *wanted.args))
+            these.append(Clause(_IS_NOT_ARCHIVED))
+        return RunFilter(conditions(query, self._database.lower, user), all_of(these) if these else None, only)
 
     def param_names(self, project: Projects = None, limit: int = 500) -> list[tuple[str, int]]:
         """With the number of runs that have them, most used first."""

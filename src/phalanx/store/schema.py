@@ -17,6 +17,7 @@ from phalanx.store.migrations.versions import (
     r0003_processes,
     r0004_marks,
     r0005_dependencies,
+    r0006_covering_index,
 )
 
 REVISIONS = (  # oldest first
@@ -25,6 +26,7 @@ REVISIONS = (  # oldest first
     r0003_processes.REVISION,
     r0004_marks.REVISION,
     r0005_dependencies.REVISION,
+    r0006_covering_index.REVISION,
 )
 REVISION = REVISIONS[-1].number
 
