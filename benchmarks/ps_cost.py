@@ -1,5 +1,5 @@
 """Lists of 100,000 and 1,000,000 finished runs, with filter and sort: `phalanx ps` beside a bare `python -c pass`, and the
-REST list beside a request for the version."""
+REST list beside a request for the session."""
 
 from __future__ import annotations
 
@@ -127,10 +127,10 @@ def _requests(home: Path, count: int) -> Iterator[Row]:
                 # Another limit each time: its answer is in no cache.
                 asked = {"q": query, "sort": sort, "limit": 100 + turn} if what else None
                 before = cpu_s(server.pid)
-                client.get(f"{server.url}/api/v1/{'runs' if what else 'version'}", params=asked).raise_for_status()
+                client.get(f"{server.url}/api/v1/{'runs' if what else 'session'}", params=asked).raise_for_status()
                 if turn:
                     took.append(cpu_s(server.pid) - before)
-    floor = Beside("a request for the version", statistics.mean(times.pop("")))
+    floor = Beside("a request for the session", statistics.mean(times.pop("")))
     for what, took in times.items():
         work = f"REST list of 100 of {count:,} runs, {what}, CPU"
         yield Row(work, statistics.mean(took), "s", floor, aim=at_most(MOST_S))

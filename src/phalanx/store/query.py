@@ -78,7 +78,7 @@ class Clause(NamedTuple):
     args: tuple[Any, ...] = ()
 
 
-class Condition(NamedTuple):
+class QueryTerm(NamedTuple):
     """What one term of a query means, in two forms. `each` holds for a row of `runs`. `keys` selects the keys of all
     runs for which it holds; None if only `runs` itself can tell. `is_unique`: no key is selected twice."""
 
@@ -148,11 +148,11 @@ def where(query: str, lower: str, user: str = "", now: datetime | None = None) -
 
     Raises CallError that states what is wrong, where, and what is allowed.
     """
-    return all_of([condition.each for condition in conditions(query, lower, user, now)])
+    return all_of([term.each for term in terms(query, lower, user, now)])
 
 
-def conditions(query: str, lower: str, user: str = "", now: datetime | None = None) -> tuple[Condition, ...]:
-    """The same as one condition for each term of the query."""
+def terms(query: str, lower: str, user: str = "", now: datetime | None = None) -> tuple[QueryTerm, ...]:
+    """The same, for each term of the query."""
     reader = _Reader(lower, user, now or datetime.now(UTC))
     with _reporting(query):
         return tuple(_term(term, reader) for term in _terms(query))
@@ -270,7 +270,7 @@ def _did_you_mean(head: str, rest: str) -> str:
     return f"; did you mean `{near[0]}{rest}`?" if near else "."
 
 
-def _term(term: _Piece, reader: _Reader) -> Condition:
+def _term(term: _Piece, reader: _Reader) -> QueryTerm:
     field, *rest = _split(term, ":", once=True)
     if not rest:
         raise _Wrong(term, "write `field:value`")
@@ -283,7 +283,7 @@ def _term(term: _Piece, reader: _Reader) -> Condition:
             raise _Wrong(term, "a value is missing")
     condition = partial(_metric, of) if kind == "metric" else _CONDITIONS[kind]
     found = [
-        Condition(_absent(kind, column))
+        QueryTerm(_absent(kind, column))
         if piece.text == "nil" and kind in _ABSENT
         else condition(column, piece, reader)
         for piece in alternatives
@@ -292,20 +292,20 @@ def _term(term: _Piece, reader: _Reader) -> Condition:
         return found[0]
     each = _joined([one.each for one in found], " OR ")
     if negated:
-        return Condition(Clause(f"({each.sql} IS NOT TRUE)", each.args))
+        return QueryTerm(Clause(f"({each.sql} IS NOT TRUE)", each.args))
     sets = [one.keys for one in found if one.keys is not None]
-    return Condition(each, _united(sets) if len(sets) == len(found) else None, is_unique=False)
+    return QueryTerm(each, _united(sets) if len(sets) == len(found) else None, is_unique=False)
 
 
 def _united(sets: list[Clause]) -> Clause:
     return Clause(" UNION ALL ".join(one.sql for one in sets), tuple(arg for one in sets for arg in one.args))
 
 
-def _has_row(table: str, *rows: Clause, is_unique: bool = True) -> Condition:
+def _has_row(table: str, *rows: Clause, is_unique: bool = True) -> QueryTerm:
     """A run has a row in a table for which one of these conditions holds; `is_unique`: at most one such row."""
     each = [Clause(f"EXISTS (SELECT 1 FROM {table} WHERE run_key = runs.key AND {row.sql})", row.args) for row in rows]
     keys = [Clause(f"SELECT run_key FROM {table} WHERE {row.sql}", row.args) for row in rows]
-    return Condition(_joined(each, " OR "), _united(keys), is_unique)
+    return QueryTerm(_joined(each, " OR "), _united(keys), is_unique)
 
 
 _ABSENT: dict[str, str | None] = {  # how a run has no value of a field; None: the column is NULL
@@ -336,9 +336,9 @@ def _compared(piece: _Piece) -> tuple[str, _Piece]:
     return sign, value
 
 
-def _own(read: Callable[[str, _Piece, _Reader], Clause]) -> Callable[[str, _Piece, _Reader], Condition]:
+def _own(read: Callable[[str, _Piece, _Reader], Clause]) -> Callable[[str, _Piece, _Reader], QueryTerm]:
     """A condition on a column of `runs`."""
-    return lambda column, piece, reader: Condition(read(column, piece, reader))
+    return lambda column, piece, reader: QueryTerm(read(column, piece, reader))
 
 
 def _text(column: str, piece: _Piece, reader: _Reader) -> Clause:
@@ -357,17 +357,17 @@ def _searched(column: str, value: _Piece, reader: _Reader) -> Clause | None:
     return Clause(rf"{reader.lower.format(column)} LIKE ? ESCAPE '\'", (pattern,))
 
 
-def _tag(_: str, piece: _Piece, reader: _Reader) -> Condition:
+def _tag(_: str, piece: _Piece, reader: _Reader) -> QueryTerm:
     found = _text("tag", piece, reader)
     return _has_row("tags", found, is_unique=found.sql == "tag = ?")
 
 
-def _parent(_: str, piece: _Piece, reader: _Reader) -> Condition:
+def _parent(_: str, piece: _Piece, reader: _Reader) -> QueryTerm:
     found = _text("text", piece, reader)
     return _has_row("labels", Clause(f"name = ? AND {found.sql}", (PARENT, *found.args)))
 
 
-def _host(_: str, piece: _Piece, reader: _Reader) -> Condition:
+def _host(_: str, piece: _Piece, reader: _Reader) -> QueryTerm:
     return _has_row("replicas", _text("host", piece, reader), is_unique=False)
 
 
@@ -375,16 +375,16 @@ def _archived(column: str, piece: _Piece, _: _Reader) -> Clause:
     return Clause(f"{column} = {int(_truth(piece))}")
 
 
-def _starred(_: str, piece: _Piece, reader: _Reader) -> Condition:
+def _starred(_: str, piece: _Piece, reader: _Reader) -> QueryTerm:
     return _or_not(_has_row("stars", Clause('"user" = ?', (reader.user,))), piece)
 
 
-def _blocked(_: str, piece: _Piece, __: _Reader) -> Condition:
+def _blocked(_: str, piece: _Piece, __: _Reader) -> QueryTerm:
     return _or_not(_has_row("dependencies", Clause("1 = 1"), is_unique=False), piece)
 
 
-def _or_not(found: Condition, piece: _Piece) -> Condition:
-    return found if _truth(piece) else Condition(Clause(f"NOT {found.each.sql}", found.each.args))
+def _or_not(found: QueryTerm, piece: _Piece) -> QueryTerm:
+    return found if _truth(piece) else QueryTerm(Clause(f"NOT {found.each.sql}", found.each.args))
 
 
 def _truth(piece: _Piece) -> bool:
@@ -403,7 +403,7 @@ def number(text: str) -> float | None:
     return found if math.isfinite(found) else None
 
 
-def _metric(of: str, name: str, piece: _Piece, reader: _Reader) -> Condition:
+def _metric(of: str, name: str, piece: _Piece, reader: _Reader) -> QueryTerm:
     """A last value of NaN is NULL in the store; a minimum or maximum is NULL without any finite value."""
     sign, value = _compared(piece)
     is_nan = sign == "=" and value.text.casefold() == "nan"
@@ -430,7 +430,7 @@ def _memory(column: str, piece: _Piece, _: _Reader) -> Clause:
     return Clause(f"{column} {sign} ?", (float(match[1]) * _MIB[match[2].lower()],))
 
 
-def _param(name: str, piece: _Piece, reader: _Reader) -> Condition:
+def _param(name: str, piece: _Piece, reader: _Reader) -> QueryTerm:
     """Numbers compare with numbers, everything else as text."""
     sign, value = _compared(piece)
     amount = None if value.is_quoted else number(value.text)
@@ -487,7 +487,7 @@ def _span(piece: _Piece, now: datetime) -> tuple[int, int]:
     return begin, begin + (1 if fraction else length_s * 1_000_000)
 
 
-_CONDITIONS: dict[str, Callable[[str, _Piece, _Reader], Condition]] = {
+_CONDITIONS: dict[str, Callable[[str, _Piece, _Reader], QueryTerm]] = {
     "text": _own(_text),
     "time": _own(_time),
     "number": _own(_number),

@@ -17,7 +17,7 @@ from phalanx.store.database import Database
 from phalanx.store.grouped_runs import GroupedRuns, grouped
 from phalanx.store.kinds import WHOLES
 from phalanx.store.project_scope import ProjectScope
-from phalanx.store.query import Clause, all_of, conditions, mentions, order
+from phalanx.store.query import Clause, all_of, mentions, order, terms
 from phalanx.store.records import DONE, StatusChange, microseconds, utc
 from phalanx.store.run_pages import RunFilter
 from phalanx.store.sql import label
@@ -145,7 +145,7 @@ class RunListQueries:
             these.append(Clause(_IS_NO_TRIAL))
         if unarchived and not mentions(query, "archived"):
             these.append(Clause(_IS_NOT_ARCHIVED))
-        return RunFilter(conditions(query, self._database.lower, user), all_of(these) if these else None, only)
+        return RunFilter(terms(query, self._database.lower, user), all_of(these) if these else None, only)
 
     def param_names(self, project: Projects = None, limit: int = 500) -> list[tuple[str, int]]:
         """With the number of runs that have them, most used first."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from phalanx.store.database import Database
-from phalanx.store.query import Clause, Condition, SortIndex, SortKey, all_of
+from phalanx.store.query import Clause, QueryTerm, SortIndex, SortKey, all_of
 
 HEADS = (1_000, 20_000)  # how much of an index to read before all matching runs are
 MOST_COLLECTED = 200_000  # keys of runs that fulfil a condition: beyond, each run is looked up instead
@@ -22,19 +22,19 @@ _ALL = 2**62
 class RunFilter(NamedTuple):
     """`these`: a condition on the project and others that need no query."""
 
-    conditions: tuple[Condition, ...]
+    terms: tuple[QueryTerm, ...]
     these: Clause | None = None
     project: str | None = None  # the only one
 
     @property
     def each(self) -> Clause:
         """For reading few runs."""
-        return self._joined([condition.each for condition in self.conditions])
+        return self._joined([term.each for term in self.terms])
 
     def all(self, database: Database) -> tuple[Clause, Clause]:
         """What to select from, and under which condition, for reading all matching runs."""
         narrowest = self._narrowest(database)
-        where = self._joined([condition.each for condition in self.conditions if condition is not narrowest])
+        where = self._joined([term.each for term in self.terms if term is not narrowest])
         if narrowest is None or narrowest.keys is None:
             return Clause("runs"), where
         keys, args = narrowest.keys
@@ -47,18 +47,18 @@ class RunFilter(NamedTuple):
     @property
     def only_keys(self) -> Clause | None:
         """Selects the keys of the matching runs without reading `runs`; None if that is not possible."""
-        if self.these is not None or len(self.conditions) != 1 or not self.conditions[0].is_unique:
+        if self.these is not None or len(self.terms) != 1 or not self.terms[0].is_unique:
             return None
-        return self.conditions[0].keys
+        return self.terms[0].keys
 
     def _joined(self, clauses: list[Clause]) -> Clause:
         return all_of([*([self.these] if self.these is not None else []), *clauses])
 
-    def _narrowest(self, database: Database) -> Condition | None:
+    def _narrowest(self, database: Database) -> QueryTerm | None:
         """The condition that the fewest runs fulfil, of those that another table decides; None if all are wide."""
-        sizes = {place: _size(database, one.keys) for place, one in enumerate(self.conditions) if one.keys is not None}
+        sizes = {place: _size(database, one.keys) for place, one in enumerate(self.terms) if one.keys is not None}
         least = min(sizes, key=sizes.__getitem__, default=None)
-        return None if least is None or sizes[least] >= MOST_COLLECTED else self.conditions[least]
+        return None if least is None or sizes[least] >= MOST_COLLECTED else self.terms[least]
 
 
 def _size(database: Database, keys: Clause) -> int:
