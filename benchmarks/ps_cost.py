@@ -1,5 +1,7 @@
-"""Lists of 100,000 and 1,000,000 finished runs, with filter and sort: `phalanx ps` beside a bare `python -c pass`, and the
-REST list beside a request for the session."""
+"""Lists of 100,000 and 1,000,000 finished runs, with filter and sort.
+
+`phalanx ps` is beside a bare `python -c pass`, the REST list beside a request for the session.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ def fill(home: Path, count: int) -> None:
     with Store.open(home):
         pass
     database = sqlite3.connect(home / "phalanx.db", isolation_level=None)
-    indexes = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL").fetchall()
+    made = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    indexes = database.execute(made).fetchall()
     try:
         database.execute("PRAGMA synchronous = OFF")
         database.execute("BEGIN")
@@ -91,7 +94,7 @@ LISTS = {  # query and sort
     "by half of the values of a metric": ("metric.loss:<0.5", "-created_at"),
     "sorted by a metric's best value": ("", "best.loss"),
     "by project, status and best value": ("project:project-3, status:~failed, best.loss:<0.01", "best.loss"),
-    "by a part of the name": ("name:%run-77%", "-created_at"),
+    "by a part of the name": ("name:%Run-77%", "-created_at"),
 }
 
 

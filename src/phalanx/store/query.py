@@ -93,6 +93,7 @@ class _Reader(NamedTuple):
     lower: str
     user: str
     now: datetime
+    ascii_lower: str
 
 
 class SortKey(NamedTuple):
@@ -111,6 +112,7 @@ class SortIndex(NamedTuple):
     value: str
     way: str  # ASC or DESC
     having: Clause
+    is_sorted: bool = True  # otherwise it only has all the values
 
 
 class _Piece(NamedTuple):
@@ -143,17 +145,19 @@ def quoted(text: str) -> str:
 
 
 def where(query: str, lower: str, user: str = "", now: datetime | None = None) -> Clause:
-    """The condition on `runs` that a query means. `lower` is the dialect's expression for ignoring case; `starred` is
-    about the stars of `user`, and durations are before `now`.
+    """The condition on `runs` that a query means. `lower` is the dialect's expression for ignoring case, `ascii_lower`
+    that for patterns of ASCII only; `starred` is about the stars of `user`, and durations are before `now`.
 
     Raises CallError that states what is wrong, where, and what is allowed.
     """
     return all_of([term.each for term in terms(query, lower, user, now)])
 
 
-def terms(query: str, lower: str, user: str = "", now: datetime | None = None) -> tuple[QueryTerm, ...]:
+def terms(
+    query: str, lower: str, user: str = "", now: datetime | None = None, ascii_lower: str | None = None
+) -> tuple[QueryTerm, ...]:
     """The same, for each term of the query."""
-    reader = _Reader(lower, user, now or datetime.now(UTC))
+    reader = _Reader(lower, user, now or datetime.now(UTC), ascii_lower or lower)
     with _reporting(query):
         return tuple(_term(term, reader) for term in _terms(query))
 
@@ -203,7 +207,7 @@ def order(sort: str) -> SortKey:
     if kind == "metric":
         join = Clause(" LEFT JOIN summaries s ON s.run_key = runs.key AND s.metric = ?", (column,))
         having = Clause(f'metric = ? AND "{of}" IS NOT NULL', (column,))
-        index = SortIndex("summaries", "run_key", f'"{of}"', way, having)
+        index = SortIndex("summaries", "run_key", f'"{of}"', way, having, is_sorted=of == "value")
         return SortKey(join, f's."{of}" IS NULL, s."{of}" {way}{tie}', index)
     if kind == "param":
         join = Clause(" LEFT JOIN params s ON s.run_key = runs.key AND s.name = ?", (column,))
@@ -354,7 +358,8 @@ def _searched(column: str, value: _Piece, reader: _Reader) -> Clause | None:
         return None
     middle = re.sub(r"([\\%_])", r"\\\1", text.removeprefix("%").removesuffix("%").lower())
     pattern = ("%" if text.startswith("%") else "") + middle + ("%" if text.endswith("%") else "")
-    return Clause(rf"{reader.lower.format(column)} LIKE ? ESCAPE '\'", (pattern,))
+    lower = reader.ascii_lower if pattern.isascii() else reader.lower
+    return Clause(rf"{lower.format(column)} LIKE ? ESCAPE '\'", (pattern,))
 
 
 def _tag(_: str, piece: _Piece, reader: _Reader) -> QueryTerm:

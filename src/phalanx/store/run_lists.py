@@ -145,7 +145,8 @@ class RunListQueries:
             these.append(Clause(_IS_NO_TRIAL))
         if unarchived and not mentions(query, "archived"):
             these.append(Clause(_IS_NOT_ARCHIVED))
-        return RunFilter(terms(query, self._database.lower, user), all_of(these) if these else None, only)
+        found = terms(query, self._database.lower, user, ascii_lower=self._database.ascii_lower)
+        return RunFilter(found, all_of(these) if these else None, only)
 
     def param_names(self, project: Projects = None, limit: int = 500) -> list[tuple[str, int]]:
         """With the number of runs that have them, most used first."""

@@ -80,7 +80,7 @@ def page(database: Database, wanted: RunFilter, ordered: SortKey, limit: int | N
     end = _ALL if limit is None else max(0, limit)
     begin = max(0, offset)
     if ordered.index is not None and begin + end <= HEADS[-1]:
-        for head in HEADS:
+        for head in HEADS if ordered.index.is_sorted else HEADS[-1:]:
             found = _from_head(database, wanted, ordered, ordered.index, head, begin + end)
             if found is not None:
                 return found[begin:]
@@ -102,8 +102,9 @@ def _from_head(  # noqa: PLR0913, PLR0917
     if index.table == "runs" and wanted.project is not None:
         having = Clause("project = ?", (wanted.project,))
     first = f"FROM {index.table} WHERE {having.sql} ORDER BY {index.value} {index.way}, {index.key} {index.way}"
+    values = f"SELECT {index.key} AS key, {index.value} AS value {first} LIMIT {head}"
     rows = database.rows(
-        f"""SELECT runs.key, head.value FROM (SELECT {index.key} AS key, {index.value} AS value {first} LIMIT {head}) head
+        f"""SELECT runs.key, head.value FROM ({values}) head
         CROSS JOIN runs{ordered.join.sql} WHERE runs.key = head.key AND {each.sql} ORDER BY {ordered.by} LIMIT ?""",
         [*having.args, *ordered.join.args, *each.args, most],
     )
