@@ -128,7 +128,7 @@ def _requests(home: Path, count: int) -> Iterator[Row]:
             for what, took in times.items():
                 query, sort = LISTS.get(what, ("", ""))
                 # Another limit each time: its answer is in no cache.
-                asked = {"q": query, "sort": sort, "limit": 100 + turn} if what else None
+                asked: dict[str, str | int] = {"q": query, "sort": sort, "limit": 100 + turn} if what else {}
                 before = cpu_s(server.pid)
                 client.get(f"{server.url}/api/v1/{'runs' if what else 'session'}", params=asked).raise_for_status()
                 if turn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from itertools import product
 
@@ -31,7 +30,7 @@ SORTS = ["-created_at", "updated_at", "metric.loss", "-metric.loss", "best.loss"
 
 
 @pytest.fixture
-def many(store: Store) -> Iterator[Store]:
+def many(store: Store) -> Store:
     """Runs with equal values, without values, and with NaN."""
     with store.transaction():
         for number in range(COUNT):

@@ -97,11 +97,11 @@ class _Reader(NamedTuple):
 
 
 class SortKey(NamedTuple):
-    """`index`: the index whose beginning has the first runs in this order; None if there is none."""
+    """`head`: the index whose beginning has the first runs in this order; None if there is none."""
 
     join: Clause
     by: str
-    index: SortIndex | None = None
+    head: SortIndex | None = None
 
 
 class SortIndex(NamedTuple):

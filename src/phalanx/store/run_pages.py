@@ -79,9 +79,9 @@ def page(database: Database, wanted: RunFilter, ordered: SortKey, limit: int | N
     """The keys of a page of the matching runs."""
     end = _ALL if limit is None else max(0, limit)
     begin = max(0, offset)
-    if ordered.index is not None and begin + end <= HEADS[-1]:
-        for head in HEADS if ordered.index.is_sorted else HEADS[-1:]:
-            found = _from_head(database, wanted, ordered, ordered.index, head, begin + end)
+    if ordered.head is not None and begin + end <= HEADS[-1]:
+        for head in HEADS if ordered.head.is_sorted else HEADS[-1:]:
+            found = _from_head(database, wanted, ordered, ordered.head, head, begin + end)
             if found is not None:
                 return found[begin:]
     source, where = wanted.all(database)
