@@ -46,6 +46,7 @@ _TABLE = (
     Extra("regex", "google-re2", "regular expressions in `logs --grep` and in the log search of a server"),
     Extra("oidc", "joserfc", "`phalanx serve --sign-on` with OpenID Connect"),
     Extra("reports", "markdown-it-py", "`phalanx report export`"),
+    Extra("mcp", "mcp", "`phalanx mcp`: assistants read runs with the Model Context Protocol"),
     Extra("pandas", "pandas", "`.pandas()` and `.numpy()` of `phalanx.open()`"),
 )
 EXTRAS = {extra.name: extra for extra in _TABLE}

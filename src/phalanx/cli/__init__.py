@@ -73,6 +73,7 @@ SECTIONS = {
         "wheels": "List the wheels available for this Python.",
         "serve": "Start the server: web page, REST and MLflow API.",
         "ui": "Open the web page in the browser.",
+        "mcp": "Serve runs to assistants with the Model Context Protocol.",
         "token": "Create, list and revoke server tokens.",
         "users": "Add, list and remove server users.",
         "config": "Show and change your defaults: home, server, project, backend.",

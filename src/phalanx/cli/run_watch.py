@@ -37,8 +37,7 @@ def clone_and_watch(run: str, how: str, *, detach: bool, as_json: bool) -> NoRet
 def watch_or_detach(workspace: Workspace, run: Run, *, detach: bool, as_json: bool) -> int:
     """Detach from a run just submitted, or watch it until it finishes. Returns the exit code of the verb."""
     if detach or run.kind == SCHEDULE:  # its ticks are made by a server
-        restore_signals()
-        workspace.acts.leave(run)
+        leave(workspace, run)
         print_result({"id": run.id, "status": run.status}, run.id, as_json=as_json)
         return 0
     if not as_json:
@@ -54,6 +53,12 @@ def watch_or_detach(workspace: Workspace, run: Run, *, detach: bool, as_json: bo
         return watch_pipeline(workspace, run, as_json=as_json)
     run = workspace.acts.attend(run, quiet=as_json)
     return report(workspace, run, as_json=as_json)
+
+
+def leave(workspace: Workspace, run: Run) -> None:
+    """Make sure that a run just submitted continues without this process, which receives signals again."""
+    restore_signals()
+    workspace.acts.leave(run)
 
 
 def report(workspace: Workspace, run: Run, *, as_json: bool) -> int:

@@ -53,17 +53,21 @@ def command(runs: tuple[str, ...], is_applied: bool, output: str | None, force: 
     """
     if not runs:
         raise CallError("name at least one run: `phalanx ps` lists them")
-    server = selected_server()
-    if server is not None and not (is_applied or output is not None):
-        _print(_advised_there(server, runs, as_json=as_json), {}, as_json=as_json)
-        return
-    require_local_home("a copy of the file is written")
-    found = _advised_here(runs)
-    targets = _targets(found, output, force=force) if is_applied or output is not None else {}
+    is_written = is_applied or output is not None
+    if is_written:
+        require_local_home("a copy of the file is written")
+    found = _advised_here(runs) if is_written else advised_runs(runs, quiet=as_json)
+    targets = _targets(found, output, force=force) if is_written else {}
     for run, _, document in found:
         if document is not None and run.id in targets:
             write_copy(targets[run.id], document, f"{MARK}, from run {run.id}", force=force)
     _print(found, targets, as_json=as_json)
+
+
+def advised_runs(names: Sequence[str], *, quiet: bool) -> list[AdvisedRun]:
+    """Runs of the home or the server, with advice. Raises CallError, SpecErrors."""
+    server = selected_server()
+    return _advised_here(names) if server is None else _advised_there(server, names, quiet=quiet)
 
 
 def _advised_here(names: Sequence[str]) -> list[AdvisedRun]:
@@ -83,11 +87,11 @@ def _advised_here(names: Sequence[str]) -> list[AdvisedRun]:
     return found
 
 
-def _advised_there(server: ServerChoice, names: Sequence[str], *, as_json: bool) -> list[AdvisedRun]:
+def _advised_there(server: ServerChoice, names: Sequence[str], *, quiet: bool) -> list[AdvisedRun]:
     """The server has the files of its runs: only their `environment` comes here."""
     from phalanx.client import Client
 
-    if not as_json:
+    if not quiet:
         print_server(server.url)
     with Client(server.url, server.token) as client:
         runs = list({run.id: run for run in map(client.run, names)}.values())
@@ -96,7 +100,7 @@ def _advised_there(server: ServerChoice, names: Sequence[str], *, as_json: bool)
 
 def _print(found: Sequence[AdvisedRun], targets: Mapping[str, Path], *, as_json: bool) -> None:
     if as_json:
-        print_json({"ok": True, "runs": [_json_row(one, targets.get(one.run.id)) for one in found]})
+        print_json({"ok": True, "runs": [advice_json(one, targets.get(one.run.id)) for one in found]})
         return
     for number, one in enumerate(found):
         if number:
@@ -109,7 +113,7 @@ def _print(found: Sequence[AdvisedRun], targets: Mapping[str, Path], *, as_json:
         click.echo(f"\nidle in total: {_idle_words(idle)}")
 
 
-def _json_row(one: AdvisedRun, target: Path | None) -> dict[str, Any]:
+def advice_json(one: AdvisedRun, target: Path | None = None) -> dict[str, Any]:
     about = {"id": one.run.id, "name": one.run.name, "status": one.run.status}
     return {**about, **one.advice, "written": None if target is None else str(target)}
 

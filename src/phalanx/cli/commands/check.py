@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -12,6 +13,7 @@ from phalanx.cli.render.backend_verdict import jobs_on_slurm, print_advice, prin
 from phalanx.cli.render.output import FILE_IS_WRONG, print_errors, print_json, print_notes, printable
 
 if TYPE_CHECKING:
+    from phalanx.cli.file_references import Texts
     from phalanx.plan import Plan
     from phalanx.spec import Spec
     from phalanx.spec.tree import Node
@@ -44,19 +46,12 @@ def command(
 
     Exit codes: 0 valid file, 1 invalid file, 2 invalid call.
     """
-    from phalanx.cli.earlier_runs import earlier_runs
-    from phalanx.cli.file_references import load_files
-    from phalanx.cli.render.plan_summary import all_notes, plan_of, summarise
+    from phalanx.cli.render.plan_summary import all_notes
 
-    loaded, tree, _, _ = load_files(read_files(files), parse_params(params))
-    made = plan_of(loaded)
-    jobs, submitted = None, made
-    if loaded.search is not None and made is not None and backend == "slurm":
-        jobs, submitted = jobs_on_slurm(loaded, made, {"site": site}, earlier_runs(loaded, made))
-    verdict = _with_gpu_history(verdict_of(loaded, submitted, tree, backend, site), loaded, made, tree)
-    summary = summarise(loaded, made, jobs)
+    checked = check_files(read_files(files), parse_params(params), backend, site)
+    loaded, made, summary, verdict = checked
     if as_json:
-        print_json({**summary, **verdict.as_json()} if verdict is not None else summary)
+        print_json(checked.as_json())
     else:
         print_notes(all_notes(loaded, made))
         if verdict is not None:
@@ -65,6 +60,33 @@ def command(
             _print_summary(loaded, made, summary)
     if verdict is not None and verdict.errors:
         sys.exit(FILE_IS_WRONG)
+
+
+class CheckedFile(NamedTuple):
+    """A valid file, its plan, its summary, and what a backend or earlier runs say about it."""
+
+    spec: Spec
+    plan: Plan | None
+    summary: dict[str, Any]
+    verdict: BackendVerdict | None
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.summary, **self.verdict.as_json()} if self.verdict is not None else self.summary
+
+
+def check_files(texts: Texts, params: Mapping[str, str], backend: str | None, site: str | None) -> CheckedFile:
+    """Raises SpecErrors with all errors of the files, CallError."""
+    from phalanx.cli.earlier_runs import earlier_runs
+    from phalanx.cli.file_references import load_files
+    from phalanx.cli.render.plan_summary import plan_of, summarise
+
+    loaded, tree, _, _ = load_files(texts, params)
+    made = plan_of(loaded)
+    jobs, submitted = None, made
+    if loaded.search is not None and made is not None and backend == "slurm":
+        jobs, submitted = jobs_on_slurm(loaded, made, {"site": site}, earlier_runs(loaded, made))
+    verdict = _with_gpu_history(verdict_of(loaded, submitted, tree, backend, site), loaded, made, tree)
+    return CheckedFile(loaded, made, summarise(loaded, made, jobs), verdict)
 
 
 def _print_summary(loaded: Spec, made: Plan | None, summary: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,7 @@ from phalanx.cli.workspace.base import find_run, open_workspace
 from phalanx.errors import CallError
 
 if TYPE_CHECKING:
-    from phalanx.cli.workspace.base import RunQueries
+    from phalanx.cli.workspace.base import RunQueries, Workspace
     from phalanx.store import Run
 
 WIDEST = 24  # characters of a value in the table
@@ -33,23 +34,33 @@ def command(runs: tuple[str, ...], query: str | None, sort: str, limit: int, eve
     RUN is an id, a name (the newest run of that name), or the first characters of an id. A group stands for its best
     runs.
     """
+    with open_workspace(quiet=as_json) as workspace:
+        chosen = chosen_runs(workspace, runs, query, sort, limit)
+        rows = compared(workspace.rows, chosen)
+    if as_json:
+        print_json(comparison_json(chosen, rows))
+        return
+    _print(chosen, rows, everything=everything)
+
+
+def chosen_runs(workspace: Workspace, names: Sequence[str], query: str | None, sort: str, limit: int) -> list[Run]:
+    """The named runs, the best runs of named groups, and those of the query. Raises CallError for fewer than two."""
     from phalanx.home.stars import OWNER
     from phalanx.store.kinds import WHOLES
 
-    with open_workspace(quiet=as_json) as workspace:
-        chosen = []
-        for found in [find_run(workspace, run) for run in runs]:
-            chosen += _trials(workspace.rows, found, limit) if found.kind in WHOLES else [found]
-        if query is not None:
-            chosen += workspace.rows.runs(query, sort, limit, unarchived=True, user=OWNER)
-        chosen = list({run.id: run for run in chosen}.values())
-        if len(chosen) < 2:
-            raise CallError("name at least two runs, or use a query: `phalanx compare -q 'tags:nightly'`")
-        rows = compared(workspace.rows, chosen)
-    if as_json:
-        print_json({"ok": True, "runs": [_about(run) for run in chosen], "rows": rows})
-        return
-    _print(chosen, rows, everything=everything)
+    chosen = []
+    for found in [find_run(workspace, name) for name in names]:
+        chosen += _trials(workspace.rows, found, limit) if found.kind in WHOLES else [found]
+    if query is not None:
+        chosen += workspace.rows.runs(query, sort, limit, unarchived=True, user=OWNER)
+    chosen = list({run.id: run for run in chosen}.values())
+    if len(chosen) < 2:
+        raise CallError("name at least two runs, or use a query: `phalanx compare -q 'tags:nightly'`")
+    return chosen
+
+
+def comparison_json(runs: list[Run], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"ok": True, "runs": [_about(run) for run in runs], "rows": rows}
 
 
 def _trials(rows: RunQueries, group: Run, limit: int) -> list[Run]:

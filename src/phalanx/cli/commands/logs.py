@@ -79,10 +79,9 @@ def command(
     pattern = None if expression is None else LinePattern.of(expression, is_regex=True)
     with open_workspace(quiet=as_json) as workspace:
         found = find_run(workspace, run)
-        if found.kind in WHOLES:
-            raise CallError(f"a {found.kind} has no logs: its runs do, which `phalanx ps -q group:{found.id}` lists")
+        refuse_whole(found)
         sources = _chosen(workspace.logs.sources(found), names, roles, ranks)
-        _refuse_attempt(found, attempt)
+        refuse_attempt(found, attempt)
         if errors:
             _show_errors(workspace.logs.error(found, sources, attempt or found.attempt), found, as_json=as_json)
             return
@@ -119,7 +118,13 @@ def _chosen(
     return chosen
 
 
-def _refuse_attempt(run: Run, attempt: int | None) -> None:
+def refuse_whole(run: Run) -> None:
+    """Raises CallError for a group or pipeline."""
+    if run.kind in WHOLES:
+        raise CallError(f"a {run.kind} has no logs: its runs do, which `phalanx ps -q group:{run.id}` lists")
+
+
+def refuse_attempt(run: Run, attempt: int | None) -> None:
     if attempt is not None and attempt > max(run.attempt, 1):
         raise CallError(f"--attempt {attempt}: the latest attempt of the run is {run.attempt}")
 
@@ -143,12 +148,12 @@ def _print_all(
         click.echo(f"attempt {run.attempt}; --attempt {run.attempt - 1} shows the previous one", err=True)
     last = tail if pattern is None else None  # of the lines that match, which may be anywhere
     lines = logs.lines(run, sources, attempt or run.attempt, last, fold=printer.fold is not None)
-    printer.show(_matching(lines, pattern), tail)
+    printer.show(matching(lines, pattern), tail)
     printer.close()
     return 0
 
 
-def _matching(lines: Iterator[LogLine], pattern: LinePattern | None) -> Iterator[LogLine]:
+def matching(lines: Iterator[LogLine], pattern: LinePattern | None) -> Iterator[LogLine]:
     return lines if pattern is None else (line for line in lines if pattern.matches(line.text))
 
 
@@ -170,7 +175,7 @@ def _follow(
         click.echo(f"run {run.id} has not started: {run.status}: {printable(run.reason)}", err=True)
     batches = logs.follow(run, sources, attempt, tail, lambda seconds: wait(seconds, signals))
     if pattern is not None:
-        batches = (batch._replace(lines=_matching(batch.lines, pattern)) for batch in batches)
+        batches = (batch._replace(lines=matching(batch.lines, pattern)) for batch in batches)
     follow(batches, printer, signals)
     return 128 + signals[0] if signals else 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -54,20 +55,14 @@ def command(
     with open_workspace(quiet=as_json or as_csv) as workspace:
         found = find_run(workspace, run)
         series = workspace.series(found)
-        chosen = _chosen(series, names, replica)
-        span = _span(steps)
+        chosen = chosen_metrics(series, names, replica)
+        span = step_span(steps)
         if as_json:
-            summaries = series.summaries(chosen)
-            rows = [
-                {
-                    "name": name,
-                    "replicas": series.replicas(name),
-                    "summary": summaries[name]._asdict() if name in summaries else None,
-                    **_json_points(series, name, replica, span, buckets, over_ranks, in_full=bool(names)),
-                }
-                for name in chosen
-            ]
-            print_json({"ok": True, "id": found.id, "metrics": rows})
+
+            def points(name: str) -> dict[str, Any]:
+                return _json_points(series, name, replica, span, buckets, over_ranks, in_full=bool(names))
+
+            print_json({"ok": True, "id": found.id, "metrics": metric_rows(series, chosen, points)})
         elif as_csv:
             _print_csv(series, chosen, replica, span, buckets, over_ranks)
         elif not chosen:
@@ -78,7 +73,7 @@ def command(
             _print_table(series, chosen, replica, span)
 
 
-def _chosen(series: SeriesReader, names: tuple[str, ...], replica: str | None) -> list[str]:
+def chosen_metrics(series: SeriesReader, names: Sequence[str], replica: str | None) -> list[str]:
     """Raises CallError for a name without a match."""
     from phalanx.spec.suggestions import did_you_mean
 
@@ -112,7 +107,7 @@ def _fits(name: str, wanted: str) -> bool:
     return (begin and name.endswith(part)) or (end and name.startswith(part))
 
 
-def _span(steps: str | None) -> tuple[int | None, int | None]:
+def step_span(steps: str | None) -> tuple[int | None, int | None]:
     if steps is None:
         return None, None
     first, colon, last = steps.partition(":")
@@ -121,6 +116,22 @@ def _span(steps: str | None) -> tuple[int | None, int | None]:
     except ValueError:
         raise CallError(f"--steps {steps!r}: expected FIRST:LAST, such as 100:200 or 100:") from None
     return ends[0], ends[1]
+
+
+def metric_rows(
+    series: SeriesReader, names: Sequence[str], points: Callable[[str], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Metrics with their replicas, their summaries, and what `points` returns for each."""
+    summaries = series.summaries(names)
+    return [
+        {
+            "name": name,
+            "replicas": series.replicas(name),
+            "summary": summaries[name]._asdict() if name in summaries else None,
+            **points(name),
+        }
+        for name in names
+    ]
 
 
 def _print_table(series: SeriesReader, names: list[str], replica: str | None, span: tuple[Any, Any]) -> None:
@@ -177,7 +188,7 @@ def _print_csv(
     if over_ranks or buckets:
         fields: tuple[str, ...] | None = None
         for name in names:
-            found = _stretches(series, name, replica, span, buckets, over_ranks)
+            found = stretches(series, name, replica, span, buckets, over_ranks)
             for one, rows in found.items():
                 for row in rows:
                     if fields is None:
@@ -198,7 +209,7 @@ def _is_within(step: int, span: tuple[int | None, int | None]) -> bool:
     return (span[0] is None or step >= span[0]) and (span[1] is None or step <= span[1])
 
 
-def _stretches(
+def stretches(
     series: SeriesReader, name: str, replica: str | None, span: tuple[Any, Any], buckets: int | None, over_ranks: bool
 ) -> dict[str, list[Any]]:
     if over_ranks:
@@ -217,7 +228,7 @@ def _json_points(
     in_full: bool,
 ) -> dict[str, Any]:
     if over_ranks or buckets:
-        found = _stretches(series, name, replica, span, buckets, over_ranks)
+        found = stretches(series, name, replica, span, buckets, over_ranks)
         return {"buckets": {one: [bucket._asdict() for bucket in rows] for one, rows in found.items()}}
     return {"series": [_json_line(line, span) for line in series.series(name, replica)]} if in_full else {}
 

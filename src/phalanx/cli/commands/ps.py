@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -76,25 +76,16 @@ def command(
     `parent:ID` (the children of a run), `blocked:true` (waiting for other runs), `status:~failed` (not
     failed), `params.lr:nil` (without it).
     """
-    from phalanx.home.stars import OWNER
     from phalanx.store.project_scope import enclosing_projects
-    from phalanx.store.rows import run_row
 
-    limit = limit or (None if as_csv else DEFAULT_LIMIT)
-
-    def found(workspace: Workspace) -> tuple[list[Run], int, dict[str, str]]:
-        rows = workspace.rows
-        runs = rows.runs(query, sort, limit=limit, offset=offset, project=project, unarchived=True, user=OWNER)
-        count = rows.count(query, project=project, unarchived=True, user=OWNER)
-        return runs, count, {run.id: why for run in runs if (why := workspace.waits_for(run))}
-
+    selection = RunSelection(query, sort, project, limit or (None if as_csv else DEFAULT_LIMIT), offset)
     # A query is for the runs of the home or server: nothing is known of these.
     known = [] if query or offset else unsent_here()
     unsent = [run for run in known if project is None or project in enclosing_projects(run.project)]
 
     def lines(workspace: Workspace) -> list[str]:
-        runs, count, waits = found(workspace)
-        hidden = _archived_line(workspace.rows.count_archived(query, project=project, user=OWNER))
+        runs, count, waits = selection.read(workspace)
+        hidden = _archived_line(selection.count_archived(workspace))
         if not runs and not unsent:
             no_runs = "No runs yet: start one with `phalanx run -f polyaxonfile.yml`"
             return ["No matching runs." if query or hidden else no_runs, *hidden]
@@ -121,16 +112,44 @@ def command(
         elif as_csv:
             from phalanx.store.run_csv import csv_lines
 
-            for line in csv_lines(list(dict.fromkeys([*CSV_COLUMNS, *columns])), found(workspace)[0]):
+            for line in csv_lines(list(dict.fromkeys([*CSV_COLUMNS, *columns])), selection.read(workspace)[0]):
                 click.echo(line, nl=False)
         elif as_json:
-            runs, count, waits = found(workspace)
-            rows = [{**run_row(run), "waits_for": waits.get(run.id)} for run in runs]
-            hidden = workspace.rows.count_archived(query, project=project, user=OWNER)
-            waiting = [_unsent_json(run) for run in unsent]
-            print_json({"ok": True, "count": count, "runs": rows, "archived": hidden, "unsent": waiting})
+            print_json({**selection.as_json(workspace), "unsent": [_unsent_json(run) for run in unsent]})
         else:
             print_lines(lines(workspace))
+
+
+class RunSelection(NamedTuple):
+    """Which runs to list. Archived ones are only counted."""
+
+    query: str
+    sort: str
+    project: str | None
+    limit: int | None
+    offset: int
+
+    def read(self, workspace: Workspace) -> tuple[list[Run], int, dict[str, str]]:
+        """The runs, how many match in all, and what each of them waits for, by id."""
+        from phalanx.home.stars import OWNER
+
+        query, sort, project, limit, offset = self
+        rows = workspace.rows
+        runs = rows.runs(query, sort, limit=limit, offset=offset, project=project, unarchived=True, user=OWNER)
+        count = rows.count(query, project=project, unarchived=True, user=OWNER)
+        return runs, count, {run.id: why for run in runs if (why := workspace.waits_for(run))}
+
+    def count_archived(self, workspace: Workspace) -> int:
+        from phalanx.home.stars import OWNER
+
+        return workspace.rows.count_archived(self.query, project=self.project, user=OWNER)
+
+    def as_json(self, workspace: Workspace) -> dict[str, Any]:
+        from phalanx.store.rows import run_row
+
+        runs, count, waits = self.read(workspace)
+        rows = [{**run_row(run), "waits_for": waits.get(run.id)} for run in runs]
+        return {"ok": True, "count": count, "runs": rows, "archived": self.count_archived(workspace)}
 
 
 def unsent_here() -> list[UnsentRun]:

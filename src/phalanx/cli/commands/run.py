@@ -159,7 +159,7 @@ def command(
             priority=priority,
             timeout_s=seconds_of("--timeout", timeout),
             after=after,
-            on=backend or _default_backend(loaded.spec),
+            on=backend or default_backend(loaded.spec),
             cluster=cluster,
             is_strict=strict,
             is_unchecked=unchecked,
@@ -178,7 +178,7 @@ def command(
     sys.exit(code)
 
 
-def _default_backend(loaded: Spec) -> str | None:
+def default_backend(loaded: Spec) -> str | None:
     """The backend of `phalanx config`, for a file without one. A server has its own."""
     return None if loaded.backend or selected_server() is not None else default_of("backend")
 

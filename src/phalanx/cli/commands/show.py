@@ -17,6 +17,7 @@ from phalanx.cli.workspace.base import find_run, open_workspace
 from phalanx.naming import PARENT
 
 if TYPE_CHECKING:
+    from phalanx.cli.workspace.base import Workspace
     from phalanx.insight.stragglers import RunProgress
     from phalanx.store import Run
 
@@ -33,18 +34,15 @@ def command(run: str, as_json: bool) -> None:
     RUN is an id, a name (the newest run of that name), or the first characters of an id.
     """
     from phalanx.cli.pipeline_watch import op_table
-    from phalanx.cli.run_watch import metric_lines, run_json
+    from phalanx.cli.run_watch import metric_lines
     from phalanx.store.kinds import GROUP, PIPELINE, SCHEDULE
 
     with open_workspace(quiet=as_json) as workspace:
         found = find_run(workspace, run)
-        facts, where = workspace.rows.facts(found.id), workspace.lies_in(found)
         if as_json:
-            place_of = {"server": workspace.server} if workspace.server is not None else {"folder": where["folder"]}
-            about = {**place_of, "labels": workspace.rows.labels(found.id), "facts": facts}
-            ops = workspace.pipeline(found).summary if found.kind in (PIPELINE, SCHEDULE) else {}
-            print_json({**run_json(workspace, found), **about, **ops})
+            print_json(details_json(workspace, found))
             return
+        facts, where = workspace.rows.facts(found.id), workspace.lies_in(found)
         ops_lines = op_table(workspace.pipeline(found)) if found.kind in (PIPELINE, SCHEDULE) else []
         waits = workspace.waits_for(found)
         replicas = workspace.rows.replicas(found.id)
@@ -82,6 +80,20 @@ def command(run: str, as_json: bool) -> None:
         click.echo(line)
     for change in statuses:
         click.echo(f"  {change.at.astimezone():%H:%M:%S}  {change.status:<10} {printable(change.reason)}")
+
+
+def details_json(workspace: Workspace, run: Run) -> dict[str, Any]:
+    """Everything that is known of a run; of a pipeline, also its ops."""
+    from phalanx.cli.run_watch import run_json
+    from phalanx.store.kinds import PIPELINE, SCHEDULE
+
+    if workspace.server is not None:
+        place = {"server": workspace.server}
+    else:
+        place = {"folder": workspace.lies_in(run)["folder"]}
+    about = {**place, "labels": workspace.rows.labels(run.id), "facts": workspace.rows.facts(run.id)}
+    ops = workspace.pipeline(run).summary if run.kind in (PIPELINE, SCHEDULE) else {}
+    return {**run_json(workspace, run), **about, **ops}
 
 
 def _trial_lines(group: Run, facts: dict[str, Any]) -> list[str]:

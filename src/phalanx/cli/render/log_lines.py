@@ -80,16 +80,17 @@ def plain(text: str) -> str:
 
 def json_line(line: LogLine, **more: Any) -> str:
     """ASCII only: the output of a program may contain control sequences of terminals."""
-    return json.dumps(
-        {
-            "at": datetime.fromtimestamp(line.at, UTC).isoformat(),
-            "replica": line.replica,
-            "rank": line.rank,
-            "attempt": line.attempt,
-            "line": line.text,
-            **more,
-        }
-    )
+    return json.dumps({**line_row(line), **more})
+
+
+def line_row(line: LogLine) -> dict[str, Any]:
+    return {
+        "at": datetime.fromtimestamp(line.at, UTC).isoformat(),
+        "replica": line.replica,
+        "rank": line.rank,
+        "attempt": line.attempt,
+        "line": line.text,
+    }
 
 
 def time_text(at: float) -> str:
