@@ -12,6 +12,18 @@ if TYPE_CHECKING:
     from phalanx.client import Client as Client
     from phalanx.client.local import HomeReader
 
+# Imported on first use: training code that imports phalanx must not wait for what it does not need.
+_LATER = {
+    "Client": "phalanx.client.Client",
+    "Executor": "phalanx.launch.executor.RunExecutor",
+    "RunFailed": "phalanx.errors.RunFailed",
+    "attach": "phalanx.launch.functions.attach",
+    "load_ipython_extension": "phalanx.launch.magic.load_ipython_extension",
+    "map": "phalanx.launch.functions.map",
+    "run": "phalanx.launch.functions.run",
+    "submit": "phalanx.launch.functions.submit",
+}
+
 
 def open(home: str | os.PathLike[str] | None = None) -> HomeReader:  # noqa: A001 - used as `phalanx.open()`
     """Open a home to read its runs and their tracked data. Default: PHALANX_HOME, else ~/.phalanx."""
@@ -21,13 +33,13 @@ def open(home: str | os.PathLike[str] | None = None) -> HomeReader:  # noqa: A00
 
 
 def __getattr__(name: str) -> Any:
-    """Import `phalanx.Client` on first use, because training code that imports phalanx must not wait for httpx."""
-    if name != "Client":
+    if name not in _LATER:
         raise AttributeError(f"module 'phalanx' has no attribute {name!r}")
-    from phalanx.client import Client
+    from importlib import import_module
 
-    return Client
+    module, _, attribute = _LATER[name].rpartition(".")
+    return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:
-    return sorted((*globals(), "Client"))
+    return sorted({*globals(), *_LATER})

@@ -7,6 +7,7 @@
     │   ├── JobRejected              an engine does not take this job, and will not       backends.contract
     │   └── RequestRefused           a Phalanx server said no                             client.transport
     │       └── NotFound             there is no such run, file or model                  client.transport
+    ├── RunFailed                    a run of yours that the call waited for did not succeed
     └── SystemFault(transient)       their system: disk, network, cluster, server, storage
         ├── StoreError               the database
         ├── EngineUnavailable        Slurm or a cluster does not answer now; transient    backends.contract
@@ -98,6 +99,28 @@ class CallError(PhalanxError):
 
 class MissingExtra(CallError):
     """The call needs a package that an extra of Phalanx installs. `phalanx.extras.needed` raises it."""
+
+
+class RunFailed(PhalanxError):
+    """A run did not succeed. `replica`, `rank` and `host` are those of the first failure, if one is known; `traceback`
+    is what its function printed."""
+
+    def __init__(  # noqa: PLR0913 - all that is known of a failure
+        self,
+        message: str,
+        run_id: str,
+        *,
+        replica: str | None = None,
+        rank: int | None = None,
+        host: str | None = None,
+        traceback: str | None = None,
+    ) -> None:
+        super().__init__(message if traceback is None else f"{message}\n\n{traceback}".rstrip())
+        self.run_id = run_id
+        self.replica = replica
+        self.rank = rank
+        self.host = host
+        self.traceback = traceback
 
 
 class SystemFault(PhalanxError):

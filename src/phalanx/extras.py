@@ -47,6 +47,7 @@ _TABLE = (
     Extra("oidc", "joserfc", "`phalanx serve --sign-on` with OpenID Connect"),
     Extra("reports", "markdown-it-py", "`phalanx report export`"),
     Extra("mcp", "mcp", "`phalanx mcp`: assistants read runs with the Model Context Protocol"),
+    Extra("functions", "cloudpickle", "`phalanx.submit` with lambdas, closures and functions of a script or notebook"),
     Extra("pandas", "pandas", "`.pandas()` and `.numpy()` of `phalanx.open()`"),
 )
 EXTRAS = {extra.name: extra for extra in _TABLE}

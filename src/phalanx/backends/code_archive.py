@@ -8,9 +8,11 @@ import shutil
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from io import BytesIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO, NamedTuple
 from unicodedata import category
 
@@ -35,9 +37,11 @@ _FILES, _FOLDER, _PAX, _PAX_FOR_ALL, _LONG_NAME = (b"0", b"\0", b"7"), b"5", b"x
 _OTHERS = {b"1": "a link", b"2": "a link", b"3": "a device", b"4": "a device", b"6": "a pipe", b"S": "a sparse file"}
 
 
-def pack(folder: Path, files: Iterable[Path], target: BinaryIO) -> None:
-    """Write these files of a folder as a tar.gz. Links are replaced by the files they point to; owners and modification
-    times are left out. Raises OSError."""
+def pack(
+    folder: Path, files: Iterable[Path], target: BinaryIO, added: Mapping[str, bytes] = MappingProxyType({})
+) -> None:
+    """Write these files of a folder, and `added` ones by name, as a tar.gz. Links are replaced by the files they
+    point to; owners and modification times are left out. Raises OSError."""
     with (
         gzip.GzipFile(fileobj=target, mode="wb", compresslevel=6, mtime=0, filename="") as squeezed,
         tarfile.open(fileobj=squeezed, mode="w", format=tarfile.PAX_FORMAT) as archive,
@@ -49,6 +53,10 @@ def pack(folder: Path, files: Iterable[Path], target: BinaryIO) -> None:
                 entry.size, entry.mtime = state.st_size, OLDEST
                 entry.mode = 0o755 if state.st_mode & stat.S_IXUSR else 0o644
                 archive.addfile(entry, stream)
+        for name, data in added.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mtime, entry.mode = len(data), OLDEST, 0o644
+            archive.addfile(entry, BytesIO(data))
 
 
 class Unpacked(NamedTuple):

@@ -60,8 +60,8 @@ def script_text(name: str) -> str | None:
 
 def load_other(name: str, params: tuple[str, ...]) -> Spec:
     """The spec of a file of any format that is read. Raises SpecErrors, CallError."""
-    from phalanx.cli.file_references import load_files
     from phalanx.cli.options import parse_params, read_files
+    from phalanx.launch.file_references import load_files
     from phalanx.spec.batch_scripts import converted_script
     from phalanx.spec.yaml_writer import to_yaml
 

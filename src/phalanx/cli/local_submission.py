@@ -23,11 +23,10 @@ def prepare_local(
     home: Home, store: Store, submission: Submission, *, times: int, quiet: bool
 ) -> list[Callable[[], Run]]:
     """Check a run and plan it so many times; each call of the result creates one. Raises SpecErrors, CallError."""
-    from phalanx.submission.dependencies import resolve
+    from phalanx.submission.dependencies import with_dependencies
     from phalanx.submission.submit import create, prepare
 
-    after = (*submission.spec.after, *submission.after)
-    submission = replace(submission, waits_for=resolve(after, store.find)) if after else submission
+    submission = with_dependencies(submission, store.find)
     first = prepare(home, submission, remark_printer(quiet=quiet), store)
     code = replace(submission.code, commit=first.run.commit)
     again = replace(submission, is_unchecked=True, code=code)  # the backend would say the same

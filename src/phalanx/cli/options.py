@@ -145,7 +145,7 @@ def _default_file() -> str:
 
 def load(files: tuple[str, ...], params: tuple[str, ...], to: str | None = None) -> Spec:
     """The spec of the files and params of the command line. Raises SpecErrors with all errors, CallError."""
-    from phalanx.cli.file_references import load_files
+    from phalanx.launch.file_references import load_files
 
     return load_files(with_target(read_files(files), to), parse_params(params)).spec
 

@@ -17,7 +17,6 @@ from phalanx import backends, plan, run_paths
 from phalanx.backends import is_batch
 from phalanx.backends.local.capacity import Capacity, excess, requested_by, this_machine
 from phalanx.cli.commands.advise import environment_lines
-from phalanx.cli.file_references import load_files
 from phalanx.cli.local_submission import remark_printer
 from phalanx.cli.render.output import printable, table
 from phalanx.cli.workspace.home import record_provenance
@@ -34,6 +33,7 @@ from phalanx.insight.sizing import MOST_TRIALS, Choice, Cost, Trial, combination
 from phalanx.insight.sizing_report import SizingReport, speed_words
 from phalanx.insight.throughput import choose, measure
 from phalanx.insight.wait_reasons import waits_for
+from phalanx.launch.file_references import load_files
 from phalanx.plan.document import document as encoded
 from phalanx.plan.framework_checks import load
 from phalanx.scheduler.runner import TURN_S, SchedulerRunner

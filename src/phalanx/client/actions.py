@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from phalanx.client import rows
@@ -89,13 +90,16 @@ class ActionMethods(RunLookup):
         row = self._wire.send("POST", joined("runs", "submit"), body)
         return SubmittedRun(rows.run_of(row), list(row.get("notes") or ()))
 
-    def upload_code(self, folder: str | Path, progress: Progress = silent) -> Snapshot:
-        """Upload the code of a folder, for one run. Raises CallError if it is too large to be code."""
+    def upload_code(
+        self, folder: str | Path, progress: Progress = silent, added: Mapping[str, bytes] = MappingProxyType({})
+    ) -> Snapshot:
+        """Upload the code of a folder, for one run, and further files by name. Raises CallError if it is too large
+        to be code."""
         from phalanx.submission.git import git_state
         from phalanx.submission.snapshots import pack
 
         with tempfile.TemporaryFile(prefix="phalanx-") as packed:
-            pack(Path(folder), packed)
+            pack(Path(folder), packed, added=added)
             size = packed.tell()
             packed.seek(0)
             row = self._wire.put("POST", joined("snapshots"), _pieces(packed, size, progress), size)

@@ -139,10 +139,11 @@ def _log_once(trouble: str, logged: str) -> str:
 def start_background(home: Home) -> None:
     """Start a scheduler that outlives this process. A second one is harmless: it finds the lease taken and exits."""
     import subprocess  # slow, and most commands leave nothing to schedule
+    from threading import Thread
 
     log = os.open(home.path / "scheduler.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "phalanx.scheduler", str(home.path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -152,3 +153,4 @@ def start_background(home: Home) -> None:
         )
     finally:
         os.close(log)
+    Thread(target=process.wait, daemon=True).start()  # a notebook may live longer: no zombie stays behind

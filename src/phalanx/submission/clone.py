@@ -18,6 +18,7 @@ from phalanx.submission.model import CodeSource, Origin, PreparedEnvironment, Pr
 from phalanx.submission.resume import require_managed, require_working
 from phalanx.submission.submit import create, prepare
 from phalanx.submission.virtualenvs import variables
+from phalanx.tracking.calls.sealed_files import FOLDER, call_name, read_regular
 
 COPY = "copy"
 
@@ -68,6 +69,7 @@ def _submission(
         tree=tree,
         environment=environment,
         code=code,
+        call=_call_of(folder),
         name=original.name,
         description=original.description,
         tags=original.tags,
@@ -82,6 +84,12 @@ def _submission(
         origin=Origin(original.id, cloning, folder / run_paths.OUTPUTS if cloning == COPY else None),
         is_remote=user is not None or home.run(original.id).is_remote,
     )
+
+
+def _call_of(folder: Path) -> bytes | None:
+    """The call file of a function; None if the run has none, or a copy of the code that has it."""
+    found = next((folder / FOLDER).glob(call_name("*")), None)
+    return None if found is None else read_regular(str(found))
 
 
 def code_of(home: Home, original: Run) -> CodeSource:

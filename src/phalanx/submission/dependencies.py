@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from phalanx.errors import CallError
 from phalanx.home.dependencies import Dependency, RequiredEnd
 from phalanx.store import Run
+from phalanx.submission.model import Submission
 
 MOST = 1000
 
@@ -30,6 +32,12 @@ def resolve(texts: Iterable[str], find: Callable[[str], Run]) -> tuple[Dependenc
     if faults:
         raise CallError(f"`after`: {'; '.join(faults)}")
     return tuple(found.values())
+
+
+def with_dependencies(submission: Submission, find: Callable[[str], Run]) -> Submission:
+    """The same, with the runs that it waits for: those of its file, and its own. Raises CallError."""
+    after = (*submission.spec.after, *submission.after)
+    return replace(submission, waits_for=resolve(after, find)) if after else submission
 
 
 def _resolved(text: str, find: Callable[[str], Run]) -> Dependency:

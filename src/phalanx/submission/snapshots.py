@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO
 
 from phalanx.backends import code_archive
@@ -62,12 +64,14 @@ def take(folder: Path, target: Path) -> int:
     return len(files)
 
 
-def pack(folder: Path, target: BinaryIO, most: int = MAX_BYTES) -> int:
-    """Write the code as a tar.gz and return the number of files. Links are replaced by the files they point to. Raises
-    CallError if it is larger than `most`, or cannot be read."""
-    files = _code_of(folder, most)
+def pack(
+    folder: Path, target: BinaryIO, most: int = MAX_BYTES, added: Mapping[str, bytes] = MappingProxyType({})
+) -> int:
+    """Write the code, and `added` files by name, as a tar.gz and return the number of files. Links are replaced by the
+    files they point to. Raises CallError if it is larger than `most`, or cannot be read."""
+    files = _code_of(folder, most - sum(map(len, added.values())))
     try:
-        code_archive.pack(folder, files, target)
+        code_archive.pack(folder, [path for path in files if str(path) not in added], target, added)
     except OSError as fault:
         raise path_error(f"cannot pack {fault.filename or folder}", fault) from None
     return len(files)

@@ -19,6 +19,7 @@ from typing import Any
 
 from phalanx import backends, plan, run_paths
 from phalanx.artifacts.downloads import restore
+from phalanx.atomic_files import make_private, write_atomic
 from phalanx.backends.agent_zip import carry, pack
 from phalanx.backends.contract import Job
 from phalanx.errors import CallError, SpecErrors
@@ -52,6 +53,7 @@ from phalanx.submission.model import (
     Submission,
 )
 from phalanx.submission.op_submissions import OpFaults, alike, digest_of_code, op_submission, reuses
+from phalanx.tracking.calls import sealed_files
 from phalanx.tracking.external_folder import new_id, user_name
 
 SLURM = "slurm"
@@ -195,6 +197,8 @@ def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None
     def fill(folder: Path) -> None:
         if code.put is not None:
             code.put(folder / run_paths.CODE)
+        if submission.call is not None:
+            _put_call(folder, submission.call, with_code=code.put is not None)
         if outputs is not None and outputs.is_dir():
             shutil.copytree(outputs, folder / run_paths.OUTPUTS, symlinks=True)
         if is_whole:
@@ -279,6 +283,15 @@ def _code(submission: Submission) -> CodeSource:
         return replace(code, put=lambda target: target.mkdir(mode=0o700))
     is_copied = code.is_snapshot or not (submission.is_local or backends.find(submission.backend).shares_files)
     return replace(code, put=lambda target: snapshots.take(folder, target)) if is_copied else code
+
+
+def _put_call(folder: Path, call: bytes, *, with_code: bool) -> None:
+    """Write the call file of a function: beside the code where that is sent to the machines of the run."""
+    digest = sealed_files.digest_of(call)
+    inside = sealed_files.code_name(digest) if with_code else sealed_files.call_name(digest)
+    target = folder / (run_paths.CODE if with_code else sealed_files.FOLDER) / inside
+    make_private(target.parent, folder)
+    write_atomic(target, call)
 
 
 def _link_archives(folder: Path, prepared: PreparedRun) -> None:

@@ -15,15 +15,15 @@ SIGNAL = "PHALANX_CHECKPOINT_SIGNAL"
 LEFT = 85  # exit code: saved, continue in the next segment
 
 # State of this process, like signal handlers.
-_savers: list[tuple[Callable[[], Any], bool]] = []
+_savers: list[tuple[Callable[[], Any], bool | Callable[[], bool]]] = []
 _before: dict[int, Any] = {}  # the replaced handlers, by signal
 
 
-def on_checkpoint(save: Callable[[], Any], *, leave: bool = False) -> bool:
+def on_checkpoint(save: Callable[[], Any], *, leave: bool | Callable[[], bool] = False) -> bool:
     """Call `save()` when the time of this job is nearly over: in the main thread, between two instructions of Python.
     Training continues afterwards until the time is over; with `leave` the process exits at once and the next segment of
-    the run starts. May be called several times. Returns whether `save` will be called: not outside a run, in another
-    thread or without signals. Never raises."""
+    the run starts; a function as `leave` decides that after all have saved. May be called several times. Returns
+    whether `save` will be called: not outside a run, in another thread or without signals. Never raises."""
     try:
         number = getattr(signal, f"SIG{os.environ.get(SIGNAL) or 'USR1'}")
         if number not in _before:
@@ -43,5 +43,5 @@ def _save_all(number: int, frame: Any) -> None:
     before = _before.get(number)
     if callable(before):
         before(number, frame)
-    if any(leave for _, leave in _savers):
+    if any(leave() if callable(leave) else leave for _, leave in _savers):
         sys.exit(LEFT)

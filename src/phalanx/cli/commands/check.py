@@ -13,7 +13,7 @@ from phalanx.cli.render.backend_verdict import jobs_on_slurm, print_advice, prin
 from phalanx.cli.render.output import FILE_IS_WRONG, print_errors, print_json, print_notes, printable
 
 if TYPE_CHECKING:
-    from phalanx.cli.file_references import Texts
+    from phalanx.launch.file_references import Texts
     from phalanx.plan import Plan
     from phalanx.spec import Spec
     from phalanx.spec.tree import Node
@@ -77,8 +77,8 @@ class CheckedFile(NamedTuple):
 def check_files(texts: Texts, params: Mapping[str, str], backend: str | None, site: str | None) -> CheckedFile:
     """Raises SpecErrors with all errors of the files, CallError."""
     from phalanx.cli.earlier_runs import earlier_runs
-    from phalanx.cli.file_references import load_files
     from phalanx.cli.render.plan_summary import plan_of, summarise
+    from phalanx.launch.file_references import load_files
 
     loaded, tree, _, _ = load_files(texts, params)
     made = plan_of(loaded)

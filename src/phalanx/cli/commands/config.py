@@ -8,7 +8,7 @@ import click
 
 from phalanx.cli.options import json_option
 from phalanx.cli.render.output import print_json, print_lines, print_result, printable, table
-from phalanx.cli.user_defaults import MEANING, VARIABLES, Default, defaults
+from phalanx.client.user_defaults import MEANING, VARIABLES, Default, defaults
 from phalanx.errors import CallError
 
 NAME = click.argument("name", type=click.Choice(list(VARIABLES)))

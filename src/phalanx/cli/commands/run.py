@@ -23,14 +23,13 @@ from phalanx.cli.options import (
     with_target,
 )
 from phalanx.cli.render.output import print_json
-from phalanx.cli.user_defaults import default_of
-from phalanx.cli.workspace.base import open_workspace, selected_server
+from phalanx.cli.workspace.base import open_workspace
+from phalanx.client.user_defaults import default_backend, default_of
 from phalanx.errors import CallError, SpecError, SpecErrors
 
 if TYPE_CHECKING:
-    from phalanx.cli.file_references import LoadedFiles
     from phalanx.cli.workspace.base import Workspace
-    from phalanx.spec import Spec
+    from phalanx.launch.file_references import LoadedFiles
     from phalanx.store import Run
     from phalanx.submission.model import Submission
 
@@ -159,7 +158,7 @@ def command(
             priority=priority,
             timeout_s=seconds_of("--timeout", timeout),
             after=after,
-            on=backend or default_backend(loaded.spec),
+            on=backend or default_backend(loaded.spec.backend),
             cluster=cluster,
             is_strict=strict,
             is_unchecked=unchecked,
@@ -176,11 +175,6 @@ def command(
             run = create()
             code = watch_or_detach(workspace, run, detach=detach, as_json=as_json)
     sys.exit(code)
-
-
-def default_backend(loaded: Spec) -> str | None:
-    """The backend of `phalanx config`, for a file without one. A server has its own."""
-    return None if loaded.backend or selected_server() is not None else default_of("backend")
 
 
 def _file_sets(
@@ -209,7 +203,7 @@ def _held(file_sets: list[list[tuple[str, bytes]]], hold: str | None) -> list[li
 
 def _loaded(file_sets: Sequence[list[tuple[str, bytes]]], params: dict[str, str]) -> list[LoadedFiles]:
     """The files, specs and trees of all runs. Raises SpecErrors with the errors of all files, CallError."""
-    from phalanx.cli.file_references import load_files
+    from phalanx.launch.file_references import load_files
 
     found = []
     errors: list[SpecError] = []

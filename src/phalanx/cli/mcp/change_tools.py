@@ -35,10 +35,9 @@ class StartArguments(Arguments):
 
 
 def start_run(asked: StartArguments) -> Document:
-    from phalanx.cli.commands.run import default_backend
-    from phalanx.cli.file_references import load_files
     from phalanx.cli.run_watch import leave
-    from phalanx.cli.user_defaults import default_of
+    from phalanx.client.user_defaults import default_backend, default_of
+    from phalanx.launch.file_references import load_files
     from phalanx.submission.model import CodeSource, Submission
 
     loaded = load_files(_texts(asked), texts_of(asked.params))
@@ -52,7 +51,7 @@ def start_run(asked: StartArguments) -> Document:
         name=asked.name,
         project=asked.project or default_of("project") or "default",
         priority=asked.priority,
-        on=asked.on or default_backend(loaded.spec),
+        on=asked.on or default_backend(loaded.spec.backend),
     )
     with opened(settled=False) as workspace:
         (create,) = workspace.acts.prepare(submission, quiet=True)

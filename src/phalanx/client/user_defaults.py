@@ -33,6 +33,12 @@ def default_of(name: str) -> str | None:
     return os.environ.get(VARIABLES[name]) or read_settings(os.environ).get(name)
 
 
+def default_backend(named: str | None) -> str | None:
+    """The backend to ask for with a file that names this one: that of the configuration if it names none. A server has
+    its own. Raises CallError."""
+    return None if named or choose_server(os.environ) is not None else default_of("backend")
+
+
 def defaults(environment: Mapping[str, str]) -> list[Default]:
     """Every default, and where it comes from. Raises CallError if a file cannot be read."""
     kept = read_settings(environment)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from phalanx.cli.file_references import FileReferences, load_files
 from phalanx.errors import SpecErrors
+from phalanx.launch.file_references import FileReferences, load_files
 
 COMPONENT = "version: 1.1\nkind: component\nrun: {kind: job, container: {image: a, command: [echo, hi]}}\n"
 
