@@ -42,7 +42,12 @@ def test_the_server_unpickles_nothing(site: Site, training: Any, monkeypatch: py
     """It runs in this process: whatever it unpickled would be counted."""
     loaded: list[bytes] = []
     original = pickle.loads
-    monkeypatch.setattr(pickle, "loads", lambda data, **more: loaded.append(data) or original(data, **more))
+
+    def noted(data: bytes, **more: Any) -> Any:
+        loaded.append(data)
+        return original(data, **more)
+
+    monkeypatch.setattr(pickle, "loads", noted)
     run = phalanx.submit(training.add, 1)
     assert run.wait(PATIENCE_S)
     assert site.get(f"/api/v1/runs/{run.id}/outputs")["count"] > 0

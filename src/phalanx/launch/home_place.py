@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import finalize
 
 from phalanx import run_paths
 from phalanx.errors import CallError
@@ -32,6 +33,7 @@ class HomePlace:
         self.home = Home(path)
         self.store = Store.open(path, os.environ.get("PHALANX_DATABASE"))
         self._scheduled_at = float("-inf")
+        finalize(self, self.store.close)  # when its thread ends
 
     def submit(self, submission: Submission) -> Run:
         from phalanx.submission.dependencies import with_dependencies

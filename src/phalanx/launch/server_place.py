@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import finalize
 
 from phalanx.atomic_files import read_json, write_atomic
 from phalanx.client import Client, NotFound, RequestRefused
@@ -33,6 +34,7 @@ KEPT_S = 365 * 86_400  # how long the key of a call is kept
 class ServerPlace:
     def __init__(self, url: str, token: str) -> None:
         self.client = Client(url, token)
+        finalize(self, self.client.close)  # when its thread ends
 
     def submit(self, submission: Submission) -> Run:
         added = {}
