@@ -64,7 +64,11 @@ for found in "${PHALANX_PYTHON:-}" "${PHALANX_FOUND_PYTHON:-}" python3; do
   [ -n "$found" ] && command -v "$found" >/dev/null && python=$found && break
 done
 [ -n "$python" ] || fail "there is no python3 on the PATH"
-"$python" -m venv ${PHALANX_BUILD_ALONE:---system-site-packages} "$place/venv"
+if [ -n "${PHALANX_BUILD_ISOLATED:-}" ]; then
+  "$python" -m venv "$place/venv"
+else
+  "$python" -m venv --system-site-packages "$place/venv"
+fi
 export VIRTUAL_ENV="$place/venv" PATH="$place/venv/bin:$PATH"
 unset PYTHONHOME
 number=0

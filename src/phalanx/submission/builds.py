@@ -119,7 +119,7 @@ def variables(result: BuildResult, *, is_isolated: bool = False) -> dict[str, st
     if result.target is not BuildTarget.VIRTUALENV or result.at is None:
         return {}
     found = {builders.FOLDER: os.path.dirname(result.at), "PHALANX_FOUND_PYTHON": sys.executable}
-    return {**found, "PHALANX_BUILD_ALONE": "--symlinks"} if is_isolated else found
+    return {**found, "PHALANX_BUILD_ISOLATED": "1"} if is_isolated else found
 
 
 def own_build(submission: Submission) -> OwnBuild | None:
