@@ -37,7 +37,8 @@ SHARE = 0.9  # of these, that mean the same here
 OLD_RESOURCES = "resources in the form of 0.x are read; clusters of 1.x ignore them"
 LAUNCHER = "the launcher of MPI is no replica: its resources are not requested"
 BOOLEAN = "a boolean is rendered as Python writes it, as in 0.x"
-UNDEFINED = "an undefined name in a template is an error; Polyaxon makes it an empty text"
+TWICE = "an input that is declared twice is an error, and so is a name that is nearly that of an input"
+UNSET = "an attribute of a value that is not set is an error; Polyaxon makes it an empty text"
 DASK = "runs of Dask have no counterpart"
 JOINS = "joins query Polyaxon's server"
 MASTERS_OF_PYTORCH = "a PyTorchJob has one master; the operator refuses more"
@@ -50,11 +51,9 @@ DIFFERENT = {
     ): BOOLEAN,
 }
 REFUSED = {
-    "gmrukwa__polyaxon-python-template/polyaxon__jobs__build_minimal__2020-10-11_237119ea.yml": UNDEFINED,
-    "gmrukwa__polyaxon-python-template/polyaxon__jobs__build_r__2020-10-11_dbe7f30a.yml": UNDEFINED,
-    "polyaxon__polyaxon-examples/in_cluster__sklearn__digits__polyaxonfile__2021-03-10_8636a74d.yml": UNDEFINED,
-    "polyaxon__polyaxon-hub/dockerizer__1.1__2020-07-28_4d81c0a0.yml": UNDEFINED,
-    "polyaxon__polyaxon-hub/dockerizer__latest__2020-07-21_fcafa539.yml": UNDEFINED,
+    "polyaxon__polyaxon-examples/in_cluster__sklearn__digits__polyaxonfile__2021-03-10_8636a74d.yml": TWICE,
+    "polyaxon__polyaxon-hub/dockerizer__1.1__2020-07-28_4d81c0a0.yml": UNSET,
+    "polyaxon__polyaxon-hub/dockerizer__latest__2020-07-21_fcafa539.yml": UNSET,
     "polyaxon__cli/cli__tests__fixtures__plain__distributed_dask_file__2023-10-18_41a6d310.yml": DASK,
     "polyaxon__cli/cli__tests__fixtures__plain__distributed_dask_file__2025-11-10_057b965b.yml": DASK,
     "polyaxon__polyaxon-quick-start/joins__map_reduce_tune_join__2021-01-28_ff39de66.yml": JOINS,
@@ -283,6 +282,8 @@ def test_nine_of_ten_files_mean_the_same() -> None:
     same = len(set(RENDERED) - set(DIFFERENT) - set(REFUSED))
     assert len(RENDERED) > 170
     assert same / len(RENDERED) >= SHARE, f"{same} of {len(RENDERED)}"
+    assert len(ACCEPTED) > 180
+    assert same / len(ACCEPTED) >= SHARE - 0.01, f"at least {same} of {len(ACCEPTED)}"
 
 
 @pytest.mark.parametrize("name", [name for name in expected() if name not in RENDERED])

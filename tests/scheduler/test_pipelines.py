@@ -138,6 +138,37 @@ def test_an_op_that_needs_one_of_several_does_not_wait_for_the_others(works: Wor
     assert statuses(works, pipeline)["slow"] == "stopped"
 
 
+def test_an_op_runs_only_if_its_expression_is_true(works: Works) -> None:
+    loss = {"loss": "{{ ops.train.outputs.loss }}"}
+    pipeline = begin(
+        works,
+        [
+            {"name": "train"},
+            {"name": "tune", "params": {**loss, "most": 0.1}, "when": "loss > most"},
+            {"name": "publish", "params": loss, "when": "loss > 0.5"},
+            {"name": "odd", "params": loss, "when": "loss * 2"},
+            {"name": "broken", "params": loss, "when": "loss / 0 > 1"},
+        ],
+        {
+            "train": cmd("echo '{\"loss\": 0.3}' > $PHALANX_OUTPUTS/outputs.json", outputs=[{"name": "loss"}]),
+            **{name: cmd(f"touch {works.folder}/{name}") for name in ("tune", "publish", "odd", "broken")},
+        },
+    )
+    assert works.settle(pipeline).status == "failed"
+    found = ops_of(works, pipeline)
+    assert {name: op["status"] for name, op in found.items()} == {
+        "train": "succeeded",
+        "tune": "succeeded",
+        "publish": "skipped",
+        "odd": "failed",
+        "broken": "failed",
+    }
+    assert found["publish"]["reason"] == "its condition is `loss > 0.5`, with loss = 0.3"
+    assert found["odd"]["reason"] == ("its condition `loss * 2` cannot be decided: it is '0.6', neither true nor false")
+    assert "its condition `loss / 0 > 1` cannot be decided: the template failed" in found["broken"]["reason"]
+    assert {name for name in ("tune", "publish", "odd", "broken") if (works.folder / name).exists()} == {"tune"}
+
+
 def test_conditions_skip_an_op_and_those_that_follow_it(works: Works) -> None:
     is_large = {"kind": "outputs", "op": "count", "exp": "eq", "params": {"n": 5}}
     is_not = {**is_large, "exp": "ne"}

@@ -194,6 +194,20 @@ def test_faults_of_conditions(condition: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("when", "message"),
+    [
+        ("lr > 1 and nothing", "op `a` has no param `nothing`"),
+        ("{{ lr > 1 }}", "not an expression"),
+        ("lr >", "not a valid expression: "),
+        ("open('x')", "op `a` has no param `open`"),
+    ],
+)
+def test_faults_of_expressions(when: str, message: str) -> None:
+    found = messages_of(_ops(f'name: a, template: {{name: prepare}}, params: {{lr: 1}}, when: "{when}"'))
+    assert any(one.startswith(message) for one in found)
+
+
+@pytest.mark.parametrize(
     ("schedule", "message"),
     [
         ("kind: cron", "a schedule of kind `cron` requires `cron`"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from phalanx.spec import Amount, Resources
-from phalanx.spec.templates import TemplateError, is_template, names_in, oversize, render
+from phalanx.spec.templates import TemplateError, is_template, is_true, names_in, oversize, render
 from tests.spec.helpers import (
     CPU_S,
     EXPERIMENT,
@@ -402,3 +402,17 @@ def test_what_people_really_write_is_not_refused(template: str) -> None:
 @pytest.mark.parametrize("image", ["{{ x", "{{ missing }}"])
 def test_a_broken_template_of_an_image_is_reported_once(image: str) -> None:
     assert error_of(f"{EXPERIMENT}build: {{image: '{image}'}}\n").path == "build.image"
+
+
+@pytest.mark.parametrize(
+    "text", ["loss.__class__ == 1", "().__class__", "'x' * 10**9 == ''", "nothing > 1", "loss + 1"]
+)
+def test_a_condition_that_is_not_safe_or_has_no_truth_is_refused(text: str) -> None:
+    with pytest.raises(TemplateError):
+        is_true(text, {"loss": 0.5})
+
+
+def test_a_condition_is_true_or_false_also_as_a_text() -> None:
+    assert is_true("loss > 0.1 and name == 'a'", {"loss": 0.5, "name": "a"})
+    assert not is_true("loss > 0.1 and name == 'a'", {"loss": 0.05, "name": "a"})
+    assert [is_true("given", {"given": text}) for text in ("True", "false", True)] == [True, False, True]

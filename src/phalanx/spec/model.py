@@ -348,6 +348,11 @@ class Operation(NamedTuple):
         return tuple(self.settings.get("conditions", ()))
 
     @property
+    def when(self) -> str | None:
+        """The expression of its params that must be true for it to run."""
+        return self.settings.get("when")
+
+    @property
     def awaited(self) -> tuple[str, ...]:
         """The ops that must have ended before it is decided whether it runs."""
         return tuple(dict.fromkeys([*self.upstream, *(condition["op"] for condition in self.conditions)]))

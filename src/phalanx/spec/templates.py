@@ -47,10 +47,11 @@ MAX_CONCATENATIONS = 16
 REFERENCE = re.compile(r"\s*\{\{\s*(jobs|experiments|ops)\.([-\w]+)\.outputs\.([-\w]+)\s*\}\}\s*\Z")
 _MARKERS = ("{{", "{%", "{#")
 _NAME_IN_BRACES = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_]*)[ \t]*\}\}")
-_WORDS = frozenset(  # names reserved by Jinja2
+RESERVED = frozenset(  # names reserved by Jinja2
     ["true", "false", "none", "True", "False", "None", "not", "and", "or", "in", "is", "if", "else", "self", "range"]
 )
 _SIMPLE = frozenset([str, int, float, bool, WrittenInt, WrittenFloat, WrittenBool, WrittenNull])
+_TRUTHS = {"true": True, "false": False}
 _TYPE_TESTS = ("boolean", "false", "integer", "none", "number", "sameas", "true")
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=math.inf)
 _FILTERS = (
@@ -76,7 +77,7 @@ def is_template(text: object) -> bool:
 def names_in(text: str) -> frozenset[str]:
     """The names that a template uses from its context."""
     pieces = _NAME_IN_BRACES.split(text)
-    if not any(is_template(piece) for piece in pieces[::2]) and _WORDS.isdisjoint(pieces[1::2]):
+    if not any(is_template(piece) for piece in pieces[::2]) and RESERVED.isdisjoint(pieces[1::2]):
         return frozenset(pieces[1::2])  # the common case: no need to parse
     from jinja2 import TemplateError as JinjaError
     from jinja2 import nodes
@@ -107,6 +108,10 @@ def render(text: str, context: Mapping[str, Any]) -> Any:
     except UndefinedError as fault:
         unknown = sorted(names_in(text) - set(context) - {"range"})
         if not unknown:
+            unset = sorted(name for name in names_in(text) if context.get(name, name) is None)
+            if unset:
+                hint = f"set it in `params` or with -P {unset[0]}=..."
+                raise TemplateError(f"`{unset[0]}` has no value", hint) from None
             raise TemplateError(f"not found in the params: {fault.message}") from None
         dashed = next((name for name in context if "-" in name and name in text), None)
         if dashed is not None:
@@ -123,6 +128,33 @@ def render(text: str, context: Mapping[str, Any]) -> Any:
     if not all(map(is_valid_text, _texts_in(value))):
         raise TemplateError("the result has NUL or an invalid character")
     return value
+
+
+def expression_names(text: str) -> frozenset[str]:
+    """The names that a condition such as `loss > 0.1` uses. Raises TemplateError if it cannot be evaluated."""
+    from jinja2 import TemplateError as JinjaError
+
+    if any(mark in text for mark in ("{{", "}}", "{%", "%}", "{#")) or len(text) > MAX_TEMPLATE:
+        raise TemplateError("not an expression", "write it without braces, such as `loss > 0.1`")
+    try:
+        _environment().compile_expression(text, undefined_to_none=False)
+    except (JinjaError, RecursionError, ValueError, SyntaxError, MemoryError) as fault:
+        raise TemplateError(f"not a valid expression: {fault}"[:200]) from None
+    return names_in(f"{{{{ {text} }}}}")
+
+
+def is_true(text: str, context: Mapping[str, Any]) -> bool:
+    """Whether a condition is true. Raises TemplateError if it cannot be evaluated, or is neither true nor false."""
+    until = _DEADLINE.set(_clock() + MAX_SECONDS)
+    try:
+        found = render(f"{{{{ {text} }}}}", context)
+    finally:
+        _DEADLINE.reset(until)
+    if isinstance(found, bool | WrittenBool):
+        return bool(plain_scalar(found))
+    if isinstance(found, str) and found.strip().lower() in _TRUTHS:
+        return _TRUTHS[found.strip().lower()]
+    raise TemplateError(f"it is {str(found)[:60]!r}, neither true nor false")
 
 
 def _texts_in(value: Any) -> Iterator[str]:
@@ -153,7 +185,7 @@ def _plain_names(text: str, context: Mapping[str, Any]) -> str | None:
     if is_one_name or any(is_template(text) or text[-1:] == "{" or text[:1] == "}" for text in pieces[::2]):
         return None
     values = [context.get(name) for name in pieces[1::2]]
-    if not _WORDS.isdisjoint(pieces[1::2]) or any(type(value) not in _SIMPLE for value in values):
+    if not RESERVED.isdisjoint(pieces[1::2]) or any(type(value) not in _SIMPLE for value in values):
         return None
     pieces[1::2] = [str(value) for value in values]
     return "".join(pieces) if sum(map(len, pieces)) <= MAX_RESULT else None

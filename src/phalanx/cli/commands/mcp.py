@@ -7,7 +7,7 @@ import sys
 import click
 
 from phalanx.cli.options import json_option
-from phalanx.cli.render.output import print_json, report_errors
+from phalanx.cli.render.output import print_json
 
 
 @click.command("mcp")
@@ -22,13 +22,13 @@ def command(allow_writes: bool, as_json: bool) -> None:
 
     --json prints the tools and exits.
     """
-    from phalanx.cli.mcp.server import description_json, serve, tools_of
+    from phalanx.cli.mcp.server import description_json, require_package, serve, tools_of
 
+    require_package()
     if as_json:
         tools = tools_of(allow_writes=allow_writes)
         print_json({"ok": True, "tools": [description_json(tool) for tool in tools.values()]})
         return
-    with report_errors(as_json=False):
-        if sys.stdin is not None and sys.stdin.isatty():
-            click.echo("waiting for the messages of an assistant; `phalanx mcp --json` lists the tools", err=True)
-        serve(allow_writes=allow_writes)
+    if sys.stdin is not None and sys.stdin.isatty():
+        click.echo("waiting for the messages of an assistant; `phalanx mcp --json` lists the tools", err=True)
+    serve(allow_writes=allow_writes)

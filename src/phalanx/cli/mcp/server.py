@@ -14,12 +14,13 @@ from phalanx.cli.mcp import change_tools, file_tools, log_tools, run_tools
 from phalanx.cli.mcp.bounds import bounded
 from phalanx.cli.mcp.tool import Document, Tool
 from phalanx.errors import CallError, PhalanxError
-from phalanx.extras import needed
+from phalanx.extras import is_installed, missing, needed
 
 if TYPE_CHECKING:
     from mcp import types
     from mcp.server import Server
 
+PURPOSE = "`phalanx mcp`"
 AT_ONCE = 4  # calls; others wait
 LONGEST_ERROR = 4_000
 READ_TOOLS = (*run_tools.TOOLS, *log_tools.TOOLS, *file_tools.TOOLS)
@@ -36,9 +37,15 @@ def tools_of(*, allow_writes: bool) -> dict[str, Tool]:
     return {tool.name: tool for tool in (*READ_TOOLS, *(CHANGE_TOOLS if allow_writes else ()))}
 
 
+def require_package() -> None:
+    """Raises MissingExtra. Does not import the package, which takes a second."""
+    if not is_installed("mcp"):
+        raise missing("mcp", PURPOSE, ImportError(name="mcp"))
+
+
 def serve(*, allow_writes: bool) -> None:
     """Serve on standard input and output until the client closes them. Raises MissingExtra."""
-    with needed("mcp", "`phalanx mcp`"):
+    with needed("mcp", PURPOSE):
         import anyio
         from mcp.server.stdio import stdio_server
 
@@ -52,7 +59,7 @@ def serve(*, allow_writes: bool) -> None:
 
 
 def make_server(tools: Mapping[str, Tool]) -> Server[Any]:
-    with needed("mcp", "`phalanx mcp`"):
+    with needed("mcp", PURPOSE):
         import anyio
         from anyio.to_thread import run_sync
         from mcp import types

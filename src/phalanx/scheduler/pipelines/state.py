@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from phalanx.home.journal import Record
 from phalanx.spec.model import Operation, Variable, thaw
+from phalanx.spec.templates import TemplateError, expression_names, is_true
 from phalanx.store.statuses import DONE, Status
 from phalanx.submission.op_factory import op_id
 
@@ -213,7 +214,7 @@ class PipelineState:
             values = {one.param: self._output(one.op, one.output) for one in op.references}
         except OutputMissing as fault:
             return Ended(name, Status.FAILED, str(fault))
-        return Start(name, values)
+        return Start(name, values) if op.when is None else _decided(op, op.when, values)
 
     def _unfulfilled(self, condition: Mapping[str, Any]) -> str | None:
         """Why a condition does not hold; None if it does. Raises OutputMissing."""
@@ -335,3 +336,16 @@ def retry_delay_s(settings: Mapping[str, Any], retries: int) -> float:
 
 def declared_outputs(op: Operation) -> tuple[Variable, ...]:
     return op.spec.outputs if op.spec is not None else ()
+
+
+def _decided(op: Operation, when: str, values: Mapping[str, Any]) -> Verdict:
+    """Whether an op starts whose `when` is about its params. One that cannot be evaluated never starts."""
+    assert op.spec is not None, "its template is in the file"
+    context = {**thaw(op.spec.params), **values}
+    try:
+        if is_true(when, context):
+            return Start(op.name, values)
+    except TemplateError as fault:
+        return Ended(op.name, Status.FAILED, f"its condition `{when[:100]}` cannot be decided: {fault}")
+    known = ", ".join(f"{name} = {context[name]}" for name in sorted(expression_names(when)) if name in context)
+    return Ended(op.name, Status.SKIPPED, f"its condition is `{when[:100]}`, with {known[:200]}")

@@ -93,6 +93,9 @@ OP = RecordShape(
             TextShape(choices=TRIGGERS), "The required state of its dependencies. Default: all_succeeded."
         ),
         "conditions": Field(ListOf(CONDITION), "If one of them does not hold, the op is skipped."),
+        "when": Field(
+            TextShape(), "An expression of its params, such as `loss > 0.1`. If it is false, the op is skipped."
+        ),
         "max_retries": Field(Number(low=0, whole=True), "How many times it is retried."),
         "retry_delay": Field(Number(low=0), "Seconds before a retry."),
         "retry_exp_backoff": Field(Boolean(), "Double the delay after each retry."),

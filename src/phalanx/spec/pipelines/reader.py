@@ -11,7 +11,7 @@ from phalanx.spec.pipelines.fields import OP, check_texts
 from phalanx.spec.pipelines.schedules import read_time
 from phalanx.spec.shapes import INVALID
 from phalanx.spec.suggestions import did_you_mean
-from phalanx.spec.templates import REFERENCE
+from phalanx.spec.templates import REFERENCE, TemplateError, expression_names
 from phalanx.spec.tree import Diagnostics, Node
 
 MAX_NODES = 50_000  # values in all templates of a pipeline, rendered for every op
@@ -45,6 +45,7 @@ def read_pipeline(root: Node, settings: Any, findings: Diagnostics, read_spec: R
     ops = {name: (_with_references(op, specs.get(name)), node) for name, (op, node) in ops.items()}
     _check_dependencies(ops, findings)
     _check_outputs(ops, specs, findings)
+    _check_expressions(ops, specs, findings)
     if settings is not INVALID:
         check_texts(settings, root, findings, {"execute_at": read_time})
     _check_unused({name: node for name, node in templates.items() if name not in _used(ops)}, findings, read_spec)
@@ -152,6 +153,24 @@ def _check_outputs(ops: Mapping[str, tuple[Operation, Node]], specs: Mapping[str
         for condition in op.conditions if node.get("conditions") is not None else ():
             for name in condition.get("params", ()) if condition["op"] in ops else ():
                 _output(specs.get(condition["op"]), condition["op"], name, node.get("conditions") or node, findings)
+
+
+def _check_expressions(
+    ops: Mapping[str, tuple[Operation, Node]], specs: Mapping[str, Spec], findings: Diagnostics
+) -> None:
+    """Check that `when` of each op is an expression of params that the op has."""
+    for op, node in ops.values():
+        where = node.get("when")
+        if op.when is None or where is None or op.name not in specs:
+            continue
+        try:
+            unknown = expression_names(op.when) - set(specs[op.name].params) - {"range"}
+        except TemplateError as fault:
+            findings.error(where, str(fault), fault.suggestion)
+            continue
+        for name in sorted(unknown):
+            hint = did_you_mean(name, specs[op.name].params) or f"add it to the `params` of the op: `{name}: ...`"
+            findings.error(where, f"op `{op.name}` has no param `{name}`", hint)
 
 
 def _declared(spec: Spec | None, what: str) -> dict[str, Variable]:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from phalanx.spec.model import EMPTY
-from phalanx.spec.templates import is_template
+from phalanx.spec.suggestions import did_you_mean
+from phalanx.spec.templates import RESERVED, is_template
 from phalanx.spec.tree import Diagnostics, Node
 
 CODE = "${PWD}"
@@ -42,12 +43,13 @@ _PLACED = re.compile(r"\s*(?:\$\{PWD\}|\$\{OLDPWD\})")
 class TemplateContext(NamedTuple):
     """What the templates of one operation can name. `arguments`: each declared input as a command-line argument.
     `folders`: where Polyaxon would clone repositories, all of which are the folder of the code here. `dag`: the inputs
-    of the dag around it."""
+    of the dag around it. `names`: all names with a value, if they are known."""
 
     arguments: Mapping[str, str] = EMPTY
     folders: tuple[str, ...] = ()
     dag: Mapping[str, Node] = EMPTY
     ports: tuple[str, ...] = ()  # of a service
+    names: frozenset[str] | None = None
 
     def rewritten(self, node: Node, findings: Diagnostics) -> Node:
         """A scalar with templates that we know."""
@@ -84,6 +86,10 @@ class _Rewriting:
         whole = self._whole(inner) if text.startswith("{{") else None
         if whole is not None:
             return whole
+        if text.startswith("{{") and self._is_undefined(inner):
+            message = f"`{inner}` has no value: read as an empty text, as Polyaxon does; declare it in `inputs`"
+            self.findings.note(self.node, message)
+            return ""
         if _MAYBE_CONNECTED.search(inner):
             self.findings.note(self.node, "no connection is configured here: read without one")
             inner = _NAMED_CONNECTION.sub("''", inner).replace("connections", "{}")
@@ -111,6 +117,13 @@ class _Rewriting:
             value = self.context.dag[below[1]].value
             return str(value) if not isinstance(value, dict | list) else None
         return None
+
+    def _is_undefined(self, inner: str) -> bool:
+        """Whether a block is a name without a value. One that is nearly that of an input is an error, not that."""
+        names = self.context.names
+        if names is None or inner in names or inner in RESERVED or not inner.isidentifier():
+            return False
+        return did_you_mean(inner, names) is None
 
     def _known_global(self, found: re.Match[str]) -> str:
         name, index = found[1] or found[2], int(found[3] or 0)

@@ -34,6 +34,7 @@ _UNUSED = {  # sections of Polyaxon's server
     "contexts": "they belong to Polyaxon's server",
     "profile": "they belong to Polyaxon's server",
 }
+_CONTEXTS = ("globals", "params", "inputs", "outputs", "connections", "init", "dag", "ops", "matrix")
 _OF_DAG = ("dependencies", "trigger", "conditions", "skipOnUpstreamSkip", "schedule")
 _QUIET_PLUGINS = frozenset(
     ("auth", "collectArtifacts", "collectLogs", "collectResources", "syncStatuses", "autoResume", "shm", "logLevel")
@@ -133,6 +134,7 @@ class OperationConverter:
         context = TemplateContext({**inputs.arguments, **outputs.arguments}, steps.folders, self.dag)
         values = params(self.sections.get("params"), context, self.findings)
         values.values.update(self._joined())
+        context = context._replace(names=self._names(inputs, outputs, values))
         if hub is not None:
             found = build_file(hub, steps, values, self.findings)
             if found is not None:
@@ -149,6 +151,17 @@ class OperationConverter:
         if gang is not None:
             self._run_sections(body, gang, steps, context)
         return kind, body
+
+    def _names(self, inputs: Declared, outputs: Declared, values: GivenParams) -> frozenset[str]:
+        """The names that templates can use."""
+        matrix = self.sections.get("matrix")
+        searched = matrix.get("params") if matrix is not None else None
+        points = matrix.get("values") if matrix is not None else None
+        of_points = {
+            key for point in (points.elements or () if points is not None else ()) for key in point.entries or ()
+        }
+        of_matrix = {*(searched.entries or () if searched is not None else ()), *of_points}
+        return frozenset({*inputs.names, *outputs.names, *values.values, *values.only_context, *of_matrix, *_CONTEXTS})
 
     def _reader(self, context: TemplateContext, inputs: Declared, values: GivenParams, steps: Prepared) -> _Replicas:
         variables = {**inputs.variables, **values.variables}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
-from phalanx.spec.polyaxon_v1.contexts import TemplateContext
+from phalanx.spec.polyaxon_v1.contexts import OF_RUN, TemplateContext
 from phalanx.spec.polyaxon_v1.conversion import OperationConverter
 from phalanx.spec.polyaxon_v1.variables import GivenParams, declared, given_inputs, params
 from phalanx.spec.rewrites import Map
 from phalanx.spec.suggestions import did_you_mean
 from phalanx.spec.tree import Node
 
+_EXPRESSION = re.compile(r"\s*\{\{((?:(?!\{\{|\}\}).)+)\}\}\s*", re.DOTALL)
 _OF_OP = {"trigger": "trigger", "skipOnUpstreamSkip": "skip_on_upstream_skip"}
 _PLAIN = frozenset(("name", "dagRef", "params", "dependencies", "description", "tags", "events", "conditions", *_OF_OP))
 
@@ -104,15 +106,23 @@ class _DagReader:
             entries["dependencies"] = needs
         conditions = node.get("conditions")
         if conditions is not None:
-            message = (
-                "`conditions` is not evaluated: the op always runs; write `conditions: [{kind: outputs, ...}]` in the"
-            )
-            self.findings.note(conditions, f"{message} converted file to compare outputs")
+            entries["when"] = conditions.like(self._expression(conditions, context))
         for key, ours in _OF_OP.items():
             found = node.get(key)
             if found is not None:
                 entries[ours] = found
         return node.like(dict(entries))
+
+    def _expression(self, node: Node, context: TemplateContext) -> str:
+        """A condition as an expression without braces. One that cannot be decided here is an error: the op would run,
+        or not, against the will of its author."""
+        text = context.text(node, self.findings) if isinstance(node.value, str) else ""
+        found = _EXPRESSION.fullmatch(text)
+        if found is None or OF_RUN.search(text):
+            hint = 'compare params of the operation: `conditions: "{{ loss > 0.1 }}"`'
+            self.findings.error(node, "`conditions` must be one expression of params", hint, at_key=True)
+            return "false"
+        return found[1].strip()
 
     def _needs(self, node: Node, upstream: tuple[str, ...]) -> Node | None:
         written = node.get("dependencies")
