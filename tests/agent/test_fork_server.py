@@ -19,16 +19,24 @@ from phalanx.agent.processes import find_marked, read_stat
 PATIENCE_S = 60.0
 MARK = "PHALANX_TEST_FORK"
 PROGRAM = """
-import json, os, resource, signal, sys
+import json, os, resource, signal, sys, time
 sys.path.insert(0, {sources!r})
 from phalanx.agent.fork_server import FORK_SERVER, serve
 
 
-def look():
+def look(report=None):
     if sys.argv[2] == "kill the fork server":
         os.kill(os.getppid(), signal.SIGKILL)
+        return 1
     if sys.argv[2] == "raise":
         raise ValueError("no such agent")
+    if sys.argv[2] == "stay":
+        report.send()
+        while not os.path.exists(sys.argv[1] + ".go"):
+            time.sleep(0.01)
+        return 0
+    if report is not None:
+        report.close()
     found = dict(
         variables=dict(os.environ), argv=sys.argv, folder=os.getcwd(), umask=os.umask(0), pid=os.getpid(),
         is_leader=os.getsid(0) == os.getpid(), open=sorted(map(os.readlink, filter(os.path.exists, (
@@ -185,7 +193,7 @@ def test_a_request_of_an_owner_that_died_is_not_carried_out(probe: Probe) -> Non
     assert channel is not None
     os.kill(process.pid, signal.SIGSTOP)
     with probe.complaints.open("wb") as complaints:
-        _send(channel, probe.asked(complaints.fileno(), "look", [], {}))
+        _send(channel, probe.asked(complaints.fileno(), "look", [], {}), 7)
     channel.close()
     os.kill(process.pid, signal.SIGCONT)
     assert process.wait(PATIENCE_S) == 0
@@ -201,3 +209,37 @@ def test_hundreds_of_descriptors_are_passed_on(probe: Probe) -> None:
             os.close(one)
     assert len(found["open"]) >= 450
     assert len(probe.start()["open"]) < 10
+
+
+def test_many_agents_are_requested_before_the_first_answer(probe: Probe) -> None:
+    with probe.complaints.open("wb") as complaints:
+        numbers = [
+            probe.fork_server.send(probe.program, probe.asked(complaints.fileno(), word, [], {}), PATIENCE_S)
+            for word in ("look", "raise", "look")
+        ]
+    found = probe.fork_server.answers(PATIENCE_S)
+    assert [type(found[number]) for number in numbers] == [type(None), subprocess.CalledProcessError, type(None)]
+    assert probe.fork_server.answers(PATIENCE_S) == {}
+
+
+def test_all_that_was_requested_is_reported_if_the_fork_server_is_killed(probe: Probe) -> None:
+    probe.start()
+    os.kill(probe.pid, signal.SIGSTOP)
+    with probe.complaints.open("wb") as complaints:
+        numbers = [
+            probe.fork_server.send(probe.program, probe.asked(complaints.fileno(), "look", [], {}), PATIENCE_S)
+            for _ in range(3)
+        ]
+    os.kill(probe.pid, signal.SIGKILL)
+    found = probe.fork_server.answers(PATIENCE_S)
+    assert [type(found[number]) for number in numbers] == [ForkServerLost] * 3
+    probe.start()
+
+
+def test_an_agent_reports_its_start_while_it_goes_on_and_its_end_is_noticed(probe: Probe) -> None:
+    with probe.complaints.open("wb") as complaints:
+        probe.fork_server.start_agent(probe.program, probe.asked(complaints.fileno(), "stay", [], {}), PATIENCE_S)
+    assert not probe.fork_server.wait_for_end(0.0)
+    Path(f"{probe.answer}.go").touch()
+    assert probe.fork_server.wait_for_end(PATIENCE_S)
+    assert find_marked([(MARK, "k7vq2xw9ab")]) == set()

@@ -254,27 +254,32 @@ def test_other_runs_are_known_by_their_marks_and_ends(tmp_path: Path) -> None:
     assert [(one.run_id, one.ended) for one in marked()] == [("b", now - 50), ("c", float("inf"))]
     assert working_folder.neighbours(str(own), "/elsewhere") == []
     (marks,) = (tmp_path / "home" / "working").iterdir()
-    working_folder.leave(str(own), working, marked())
-    assert sorted(os.listdir(marks)) == ["a", "b", "c"], "one that was there with b lives"
+    working_folder.leave(str(own), working, now)
+    assert sorted(os.listdir(marks)) == [f"a@100.0@{now}", "b", "c"], "one that was there with both lives"
+    assert working_folder.neighbours(str(third), working)[0] == ("a", 100.0, now)
     (third / "end.json").write_text(json.dumps({"ended_at": now}))
-    working_folder.leave(str(own), working, marked())
+    working_folder.leave(str(own), working, now)
     assert os.listdir(marks) == []
 
 
 def test_marks_of_runs_that_ended_before_all_others_began_are_removed_while_others_live(tmp_path: Path) -> None:
     """Thousands of short runs in one folder, always some at a time, do not leave thousands of marks."""
     working, now = str(tmp_path), time.time()
-    runs = {"own": now - 20, "living": now - 15, "before": now - 100, "during": now - 30}
-    for run, began in runs.items():
-        attempt = tmp_path / "home" / "runs" / run / "replicas" / "master-0" / "attempt-1"
-        attempt.mkdir(parents=True)
-        working_folder.announce(str(attempt), working, began)
-        if run in ("before", "during"):
-            (attempt / "end.json").write_text(json.dumps({"ended_at": now - {"before": 90, "during": 5}[run]}))
-    own = str(tmp_path / "home" / "runs" / "own" / "replicas" / "master-0" / "attempt-1")
-    working_folder.leave(own, working, working_folder.neighbours(own, working))
+
+    def attempt(run: str) -> str:
+        folder = tmp_path / "home" / "runs" / run / "replicas" / "master-0" / "attempt-1"
+        folder.mkdir(parents=True, exist_ok=True)
+        return str(folder)
+
+    began = [now - 100_000 + 10 * number for number in range(200)]
+    for number, at in enumerate(began):  # four live at any time
+        working_folder.announce(attempt(f"r{number}"), working, at)
+        if number >= 4:
+            working_folder.leave(attempt(f"r{number - 4}"), working, at)
     (marks,) = (tmp_path / "home" / "working").iterdir()
-    assert sorted(os.listdir(marks)) == ["during", "living", "own"]
+    found = os.listdir(marks)
+    assert {f"r{number}" for number in range(196, 200)} <= set(found)
+    assert len(found) <= 4 + working_folder.CLEAN_EVERY + 4
 
 
 def test_a_pod_has_no_neighbours(tmp_path: Path) -> None:

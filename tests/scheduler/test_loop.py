@@ -523,6 +523,7 @@ def test_two_agents_for_one_replica_run_its_command_once(works: Works) -> None:
             attempt_folder, working=Path(started["working"]), environment=environment, gpus={}, grace_s=1.0,
             archives=AgentArchives.of(works.home.agents), fork_server=fork_server,
         )  # fmt: skip
+        assert set(fork_server.answers(60.0).values()) == {None}
     assert works.settle(run_id).status == "succeeded"
     time.sleep(0.2)
     assert works.log(run_id) == "once\n"

@@ -13,11 +13,15 @@ python -m phalanx.agent --pod | --prepare | --train-job prepare|run | --enter RE
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from phalanx.agent.interactive.entry import ENTER, enter_here
-from phalanx.agent.launcher import AS_RANK, launch, launched_rank, read, serve, supervise_here, tasks_of
+from phalanx.agent.launcher import AS_RANK, launch, launched_rank, read, serve, supervise, supervise_here, tasks_of
 from phalanx.agent.preflight import PreflightFailed
 from phalanx.stored_plan import PlanDamaged, read_plan_file
+
+if TYPE_CHECKING:
+    from phalanx.agent.fork_server import StartReport
 
 ALL_HERE = "--all-here"
 OF_JOBS = (ALL_HERE, "--claim", "--here", "--gather", "--settle", "--leave")
@@ -26,7 +30,8 @@ DAMAGED = 78  # EX_CONFIG of sysexits
 IN_PODS = "--pod | --prepare | --train-job prepare|run | --enter REPLICA [COMMAND...]"
 
 
-def main() -> int:
+def main(report: StartReport | None = None) -> int:
+    """`report`: of a process that was forked to become an agent."""
     given = sys.argv[1:]
     if given == ["--pod"]:
         from phalanx.agent import pod_entry
@@ -57,15 +62,21 @@ def main() -> int:
     try:
         if mode is not None and mode in OF_JOBS:
             return _of_a_job(mode, *given[:2], *given[3:])
-        return _replicas(mode, given[0], given[1])
+        return _replicas(mode, given[0], given[1], report)
     except PlanDamaged as fault:
         print(f"phalanx: {fault}", file=sys.stderr)
         return DAMAGED
 
 
-def _replicas(mode: str | None, plan_file: str, facts_file: str) -> int:
+def _replicas(mode: str | None, plan_file: str, facts_file: str, report: StartReport | None) -> int:
     """Start the replicas of this machine, or the one that a launcher started this process for."""
     plan, facts = read(plan_file, facts_file)
+    tasks = tasks_of(plan, facts) if mode is None else []
+    if report is not None:
+        if len(tasks) == 1 and not plan.service:
+            report.send()
+            supervise(tasks[0])
+        report.close()
     try:
         if mode == AS_RANK:
             rank = launched_rank(plan)
@@ -77,9 +88,8 @@ def _replicas(mode: str | None, plan_file: str, facts_file: str) -> int:
     except PreflightFailed as fault:
         print(fault, file=sys.stderr)
         return 1
-    tasks = tasks_of(plan, facts)
     if mode == "--stay":
-        return supervise_here(tasks[0])
+        return supervise_here(tasks_of(plan, facts)[0])
     launch(tasks)
     return 0
 

@@ -1,6 +1,8 @@
 """A process that has imported the agent and forks one for each request: many times faster than starting Python.
 
 It belongs to the process that started it, and ends with it; the agents go on. It serves one version of the agent only.
+Requests may be sent before earlier ones are answered. It also says when an agent has ended, so that its owner need not
+look all the time.
 """
 
 from __future__ import annotations
@@ -11,12 +13,16 @@ import gc
 import json
 import os
 import select
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+from phalanx.agent import processes
 
 FORK_SERVER = "--fork-server"
 STOP_S = 5.0  # for the process to end when it is closed
@@ -24,7 +30,8 @@ MOST_DEATHS = 3  # in a row, of the process while it starts an agent; then the s
 MOST_DESCRIPTORS = 200  # in one message; the kernel takes 253
 ROOM = 255  # bytes for the value of a mark: the longest name of a folder
 _SIZE = struct.Struct("<I")
-_CODE = struct.Struct("<i")
+_ANSWER = struct.Struct("<Ii")  # the number of a request, and an exit code
+_NO_REQUEST = 0  # instead of its number, if a process ends that was forked by one that was requested
 # Variables that a new process reads before or beside Python; they cannot be changed later.
 _OF_PROCESS = ("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "TZ")
 _OF_A_RUN = "PHALANX_RUN_ID"
@@ -53,33 +60,105 @@ class ForkServer:
         self.channel: socket.socket | None = None
         self.serves: Any = None
         self.deaths = 0
+        self.number = 0  # of the last request
+        self.waiting: list[int] = []  # the numbers of requests without an answer, in order
+        self.results: dict[int, Exception | None] = {}
+        self.received = b""
 
     def start_agent(self, program: Sequence[str], asked: AgentStart, timeout_s: float) -> None:
-        """Start an agent; `program` is its command line without arguments. Returns when it has ended: an agent that
-        supervises forks first. Raises OSError if nothing was started, ForkServerLost, CalledProcessError,
-        TimeoutExpired."""
+        """Start an agent and wait until it runs. Raises what `send` and `answers` have."""
+        number = self.send(program, asked, timeout_s)
+        fault = self.answers(timeout_s)[number]
+        if fault is not None:
+            raise fault
+
+    def send(self, program: Sequence[str], asked: AgentStart, timeout_s: float) -> int:
+        """Request an agent; `program` is its command line without arguments. Returns the number of the request, for
+        `answers`. Raises OSError if nothing was started."""
         for_process = {name: value for name, value in asked.environment.items() if name.startswith(_OF_PROCESS)}
+        if self.channel is not None:
+            self._read(0.0)
         if self.channel is None or self.serves != (program, for_process) or not self._is_alive():
+            if self.channel is not None:
+                self._wait(timeout_s)  # for what was requested from the earlier process
             self.close()
             self._start(program, for_process, asked)
             self.serves = (program, for_process)
         assert self.channel is not None
+        self.number += 1
+        self.waiting.append(self.number)
         try:
             self.channel.settimeout(timeout_s)
-            _send(self.channel, asked)
-            answer = _receive(self.channel, _CODE.size)
+            _send(self.channel, asked, self.number)
         except socket.timeout:  # noqa: UP041 - not the same before Python 3.10
-            self.close(is_stuck=True)
-            raise subprocess.TimeoutExpired(list(program), timeout_s) from None
+            self._give_up(timeout_s)
         except OSError:
-            answer = None
-        code = self._code_of_death() if answer is None else _CODE.unpack(answer)[0]
-        if answer is None and code < 0 and self.deaths < MOST_DEATHS:
+            self._bury()
+        return self.number
+
+    def answers(self, timeout_s: float) -> dict[int, Exception | None]:
+        """Wait for the answers to all requests. By number: None if the agent runs, or has ended already; ForkServerLost,
+        CalledProcessError, TimeoutExpired. After an error an agent may or may not have been started."""
+        self._wait(timeout_s)
+        found, self.results = self.results, {}
+        return found
+
+    def wait_for_end(self, timeout_s: float) -> bool:
+        """Wait until an agent has ended since the last call. False if none has within this time."""
+        if self.channel is None:
+            time.sleep(timeout_s)
+            return False
+        return self._read(timeout_s)
+
+    def _wait(self, timeout_s: float) -> None:
+        until = time.monotonic() + timeout_s
+        while self.waiting and self.channel is not None:
+            if not self._read(max(0.0, until - time.monotonic())) and self.waiting and time.monotonic() >= until:
+                self._give_up(timeout_s)
+
+    def _read(self, timeout_s: float) -> bool:
+        """Take what has arrived, or arrives within this time. False if nothing has."""
+        assert self.channel is not None
+        watch = select.poll()
+        watch.register(self.channel, select.POLLIN)
+        if not watch.poll(1000 * timeout_s):
+            return False
+        try:
+            more = self.channel.recv(1 << 16)
+        except OSError:
+            more = b""
+        if not more:
+            self._bury()
+            return True
+        self.received += more
+        whole = len(self.received) - len(self.received) % _ANSWER.size
+        for number, code in _ANSWER.iter_unpack(self.received[:whole]):
+            if number in self.waiting:  # otherwise the end of an agent
+                self.waiting.remove(number)
+                self.results[number] = subprocess.CalledProcessError(code, self.serves[0]) if code else None
+                self.deaths = 0
+        self.received = self.received[whole:]
+        return True
+
+    def _give_up(self, timeout_s: float) -> None:
+        """It is stuck with the first request that has no answer, and has not looked at the others."""
+        first, *others = self.waiting
+        self.results[first] = subprocess.TimeoutExpired(list(self.serves[0]), timeout_s)
+        self.results.update((number, ForkServerLost("the process that forks agents was stuck")) for number in others)
+        self.waiting = []
+        self.close(is_stuck=True)
+
+    def _bury(self) -> None:
+        """The process is dead. If it cannot even start, that is the fault of a request; so are deaths in a row."""
+        code = self._code_of_death()
+        lost = ForkServerLost(f"the process that forks agents was killed by signal {-code}")
+        self.results.update((number, lost) for number in self.waiting)
+        if self.waiting and (code > 0 or self.deaths >= MOST_DEATHS):
+            self.results[self.waiting[0]] = subprocess.CalledProcessError(code, list(self.serves[0]))
+            self.deaths = 0
+        elif self.waiting:
             self.deaths += 1
-            raise ForkServerLost(f"the process that forks agents was killed by signal {-code}")
-        self.deaths = 0
-        if code:
-            raise subprocess.CalledProcessError(code, list(program))
+        self.waiting = []
 
     def _is_alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
@@ -120,6 +199,7 @@ class ForkServer:
         if self.channel is not None:
             self.channel.close()
             self.channel = None
+        self.received = b""
         if self.process is not None:
             if is_stuck:
                 self.process.kill()
@@ -131,9 +211,9 @@ class ForkServer:
             self.process = None
 
 
-def _send(channel: socket.socket, asked: AgentStart) -> None:
+def _send(channel: socket.socket, asked: AgentStart, number: int) -> None:
     passed = [asked.stderr, *asked.descriptors]
-    content = json.dumps([list(asked.arguments), dict(asked.environment), asked.mark[1], len(passed)]).encode()
+    content = json.dumps([list(asked.arguments), dict(asked.environment), asked.mark[1], len(passed), number]).encode()
     channel.sendall(_SIZE.pack(len(content)) + content)
     for first in range(0, len(passed), MOST_DESCRIPTORS):
         some = array.array("i", passed[first : first + MOST_DESCRIPTORS])
@@ -154,38 +234,126 @@ def _receive(channel: socket.socket, size: int) -> bytes | None:
 # in the process ------------------------------------------------------------------------------------------------------
 
 
-def serve(descriptor: int, mark: str, run_agent: Callable[[], int]) -> int:
+class Request(NamedTuple):
+    arguments: list[str]
+    environment: dict[str, str]
+    marked: str
+    number: int
+    passed: list[int]
+
+
+class StartReport:
+    """Tells the owner that an agent runs. A process that only forks agents closes it instead, before it does: its exit
+    code is the answer then."""
+
+    def __init__(self, channel: socket.socket, number: int) -> None:
+        self.channel = channel
+        self.number = number
+
+    def send(self) -> None:
+        try:
+            self.channel.sendall(_ANSWER.pack(self.number, 0))
+        except OSError:
+            pass  # the owner is gone; the next one finds this agent
+        self.close()
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+RunAgent = Callable[[StartReport], int]
+
+
+def serve(descriptor: int, mark: str, run_agent: RunAgent) -> int:
     """Fork for each request a process that calls `run_agent`, until the other end is closed."""
     channel = socket.socket(fileno=descriptor)
-    gc.collect()
-    gc.freeze()  # a collection in a child would copy all pages
+    ends = _ChildEnds()
+    _warm_up()
+    requested: dict[int, int] = {}  # the numbers of requests by pid
+    watch = select.poll()
+    watch.register(channel, select.POLLIN)
+    watch.register(ends.reading, select.POLLIN)
     while True:
+        ready = dict(watch.poll())
+        if ends.reading in ready:
+            ended = [_ANSWER.pack(requested.pop(pid, _NO_REQUEST), code) for pid, code in ends.reap()]
+            try:
+                channel.sendall(b"".join(ended))
+            except OSError:
+                return 0  # the owner is gone
+        if channel.fileno() not in ready:
+            continue
         request = _next_request(channel)
         if request is None:
             return 0
-        arguments, environment, marked, passed = request
         pid = os.fork()
         if pid == 0:
             try:
-                channel.close()
-                _prepare(mark, marked, environment, passed)
-                sys.argv[1:] = arguments
-                _exit_with(run_agent)
+                ends.close()
+                _prepare(mark, request)
+                sys.argv[1:] = request.arguments
+                _exit_with(run_agent, StartReport(channel, request.number))
             finally:
                 os._exit(1)
-        for one in passed:
+        requested[pid] = request.number
+        for one in request.passed:
             os.close(one)
-        _, status = os.waitpid(pid, 0)
-        channel.sendall(_CODE.pack(os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)))
 
 
-def _next_request(channel: socket.socket) -> tuple[list[str], dict[str, str], str, list[int]] | None:
+def _warm_up() -> None:
+    """Do once what every agent would do."""
+    import resource  # noqa: F401 - for os.wait4
+
+    processes.boot_id()
+    processes.adopt_orphans()  # agents whose parent only forks them
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy all pages
+
+
+class _ChildEnds:
+    """The ends of child processes, as something to poll."""
+
+    def __init__(self) -> None:
+        self.reading, self.writing = os.pipe()
+        for one in (self.reading, self.writing):
+            os.set_blocking(one, False)
+        signal.signal(signal.SIGCHLD, _ignore)
+        signal.set_wakeup_fd(self.writing, warn_on_full_buffer=False)
+
+    def reap(self) -> list[tuple[int, int]]:
+        """The processes that have ended, with their exit codes; negative: the signal that killed them."""
+        try:
+            os.read(self.reading, 1 << 16)
+        except BlockingIOError:
+            pass
+        found = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return found
+            if pid == 0:
+                return found
+            found.append((pid, os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)))
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.close(self.reading)
+        os.close(self.writing)
+
+
+def _ignore(*_: object) -> None:
+    """A handler that makes the kernel report the signal."""
+
+
+def _next_request(channel: socket.socket) -> Request | None:
     """None once the owner has ended, even if it had sent a request: the next scheduler starts that agent."""
     size = _receive(channel, _SIZE.size)
     content = _receive(channel, _SIZE.unpack(size)[0]) if size is not None else None
     if content is None:
         return None
-    arguments, environment, marked, count = json.loads(content)
+    arguments, environment, marked, count, number = json.loads(content)
     passed: list[int] = []
     while len(passed) < count:
         some = array.array("i")
@@ -197,18 +365,18 @@ def _next_request(channel: socket.socket) -> tuple[list[str], dict[str, str], st
         passed += some
     watch = select.poll()
     watch.register(channel, select.POLLHUP)
-    return None if watch.poll(0) else (arguments, environment, marked, passed)
+    return None if watch.poll(0) else Request(arguments, environment, marked, number, passed)
 
 
-def _prepare(mark: str, marked: str, environment: Mapping[str, str], passed: Sequence[int]) -> None:
+def _prepare(mark: str, request: Request) -> None:
     """Make this fork look like a process that was started for its agent."""
     os.setsid()
-    show_mark(mark, marked)
+    show_mark(mark, request.marked)
     os.environ.clear()
-    os.environ.update(environment)
-    os.environ[mark] = marked
-    os.dup2(passed[0], 2)
-    os.close(passed[0])
+    os.environ.update(request.environment)
+    os.environ[mark] = request.marked
+    os.dup2(request.passed[0], 2)
+    os.close(request.passed[0])
 
 
 def show_mark(name: str, value: str) -> None:
@@ -222,10 +390,10 @@ def show_mark(name: str, value: str) -> None:
     ctypes.memmove(place, data, len(data))
 
 
-def _exit_with(run_agent: Callable[[], int]) -> None:
+def _exit_with(run_agent: RunAgent, report: StartReport) -> None:
     code = 1
     try:
-        code = run_agent()
+        code = run_agent(report)
     except BaseException:  # noqa: BLE001 - the edge of a process, as in a new one
         import traceback
 

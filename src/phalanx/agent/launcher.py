@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from phalanx import run_paths
 from phalanx.agent import preflight, processes
@@ -275,15 +275,17 @@ def launch(tasks: list[Task]) -> dict[int, Task]:
     for task in tasks:
         pid = os.fork()
         if pid == 0:
-            _supervise(task)
+            supervise(task)
         launched[pid] = task
     return launched
 
 
-def _supervise(task: Task) -> None:
+def supervise(task: Task) -> NoReturn:
+    """Supervise a task in this process, in its own session, and end with it."""
     code = 1
     try:
-        os.setsid()
+        if os.getsid(0) != os.getpid():
+            os.setsid()
         # Once announced, the agent may be signalled to end: the signal must reach the supervisor, not kill it.
         signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         os.makedirs(task.folder, mode=0o700, exist_ok=True)

@@ -101,16 +101,16 @@ class LeftFiles:
     def finish(self, is_late: Callable[[], bool]) -> None:
         """List what this replica made for sure. If no other replica is left, look for the rest, and collect."""
         self.is_over = True
+        ended_at = time.time()
         if self.siblings:
             self._write(_bounded(WorkingFiles(tuple(self._own_files()), is_final=True)))
             if any(map(_is_running, self.siblings)):
                 return
-        marked = working_folder.neighbours(self.folder, self.place.path)
-        working_folder.leave(self.folder, self.place.path, marked)
         found = working_folder.scan(self.place, self.since_ns)
+        others = self._others() if found.files else []
+        working_folder.leave(self.folder, self.place.path, ended_at)
         if not found.files:
             return
-        others = self._at_the_same_time(marked)
         files = [file._replace(is_own=self.watch.is_own(file.path)) for file in found.files]
         own = {file.path for file in files if file.is_own}
         lists = map(read_working_files, self.siblings)
@@ -139,9 +139,8 @@ class LeftFiles:
         return found
 
     def _others(self) -> list[Neighbour]:
-        return self._at_the_same_time(working_folder.neighbours(self.folder, self.place.path))
-
-    def _at_the_same_time(self, marked: Iterable[Neighbour]) -> list[Neighbour]:
+        """The runs that used the folder at the same time."""
+        marked = working_folder.neighbours(self.folder, self.place.path)
         return [other for other in marked if other.ended >= self.since_ns / 1e9]
 
     def _copied(self) -> dict[str, list[WorkingFile]]:

@@ -199,8 +199,12 @@ def die_with_parent() -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(option, value, 0, 0, 0)
+    _libc().prctl(option, value, 0, 0, 0)
+
+
+@lru_cache(maxsize=1)
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def send(pids: Iterable[int], number: int) -> None:
@@ -249,8 +253,8 @@ def find_marked(marks: Iterable[tuple[str, str]]) -> set[int]:
 def boot_id() -> str:
     """The id of this boot of this machine; pids are only valid within it."""
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
-            return stream.read().strip()
+        with open("/proc/sys/kernel/random/boot_id", "rb") as stream:
+            return stream.read().strip().decode()
     except OSError:
         return "unknown"
 

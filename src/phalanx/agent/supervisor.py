@@ -508,6 +508,8 @@ def _signal_tree(child: int, number: int) -> None:
 
 def _end_rest() -> None:
     """End daemons that outlived the command: TERM once, then KILL until none is left."""
+    if not processes.reap_children():
+        return  # orphans are children, too
     for number, patience_s in ((signal.SIGTERM, 0.5), (signal.SIGKILL, 5.0)):
         until = time.monotonic() + patience_s
         tree = processes.descendants(os.getpid())

@@ -30,6 +30,9 @@ MOST_SECONDS = 15.0  # for the look at the end
 DEEPEST = 40
 IGNORED = frozenset(["__pycache__", "node_modules", "site-packages"])
 ENVIRONMENT_MARKS = frozenset(["pyvenv.cfg", "conda-meta"])  # a folder with one of these is a Python environment
+ENDED_MARK = "@"  # between the id and the times of a run that has left the folder, in the name of its mark
+FEW_LIVING = 2  # runs in a folder: then all marks are looked at whenever one of them ends
+CLEAN_EVERY = 16  # the same with more: after so many ends
 CLOCKS_S = 2.0  # that clocks of machines with the same folder may differ
 RACY_NS = 2_000_000_000  # a folder may change again within the resolution of its time
 _WRITER = re.compile(r"\.tfevents\.\d+\.(?P<host>.+)\.(?P<pid>\d+)\.\d+(?:\.[^.]+)?\Z")
@@ -259,30 +262,52 @@ def neighbours(attempt_folder: str, working: str) -> list[Neighbour]:
     if marks is None:
         return []
     folder, own = marks
-    found = []
-    for run_id in _listed(folder):
-        if run_id == own or run_id.startswith("."):
-            continue
-        run = os.path.join(os.path.dirname(os.path.dirname(folder)), "runs", run_id)
-        began, ended = read_json(os.path.join(folder, run_id)), _ended_at(run)
-        if isinstance(began, float):
-            found.append(Neighbour(run_id, began, ended))
-    return found
+    return [other for _, other in _marked(folder) if other.run_id != own]
 
 
-def leave(attempt_folder: str, working: str, others: Sequence[Neighbour]) -> None:
-    """Remove the marks that no living run needs: of runs that ended before the oldest of them began. The last run
-    removes its own, too."""
+def leave(attempt_folder: str, working: str, at: float) -> None:
+    """Turn the mark of this run into that of an ended one, for runs that still use the folder; the last run removes all
+    marks. Thousands of short runs may have one, so their names say when they ended, and it is not every time that those
+    are removed that ended before the oldest living run began."""
     marks = _marks(attempt_folder, working)
     if marks is None:
         return
-    oldest = min((other.began for other in others if other.ended == float("inf")), default=float("inf"))
-    outdated = [other.run_id for other in others if other.ended < oldest - CLOCKS_S]
-    for run_id in outdated if oldest < float("inf") else (marks[1], *outdated):
+    folder, own = marks
+    began = read_json(os.path.join(folder, own))
+    try:
+        os.rename(os.path.join(folder, own), os.path.join(folder, ENDED_MARK.join((own, repr(began), repr(at)))))
+    except OSError:
+        pass  # another attempt of this run has left, too
+    names = [name for name in _listed(folder) if not name.startswith(".")]
+    ended = sum(ENDED_MARK in name for name in names)
+    if len(names) - ended <= FEW_LIVING or not ended % CLEAN_EVERY:
+        found = _marked(folder)
+        oldest = min((other.began for _, other in found if other.ended == float("inf")), default=float("inf"))
+        for name, other in found:
+            if other.ended < oldest - CLOCKS_S:
+                try:
+                    os.unlink(os.path.join(folder, name))
+                except OSError:
+                    pass
+
+
+def _marked(folder: str) -> list[tuple[str, Neighbour]]:
+    """The names of all marks, and what they say."""
+    found = []
+    for name in _listed(folder):
+        run_id, *times = name.split(ENDED_MARK)
+        if name.startswith("."):
+            continue
         try:
-            os.unlink(os.path.join(marks[0], run_id))
-        except OSError:
-            pass
+            if times:
+                began, ended = map(float, times)
+            else:
+                began = float(read_json(os.path.join(folder, name)))
+                ended = _ended_at(os.path.join(os.path.dirname(os.path.dirname(folder)), "runs", run_id))
+        except (TypeError, ValueError):
+            continue
+        found.append((name, Neighbour(run_id, began, ended)))
+    return found
 
 
 def _marks(attempt_folder: str, working: str) -> tuple[str, str] | None:

@@ -47,6 +47,7 @@ class LocalExecutor:
         self.home = home
         self.looked_for: dict[str, float] = {}
         self.fork_server = ForkServer()
+        self.requested: dict[str, int] = {}  # starts without a result
         self.archives: AgentArchives | None = None
         self.look_at = 0.0  # for a new version of the archives
 
@@ -54,11 +55,11 @@ class LocalExecutor:
         self.fork_server.close()
 
     def start(self, asked: LocalStart) -> None:
-        """Start the replicas of an attempt. Raises what `runner.start` does."""
+        """Start the replicas of an attempt; `started` has the result. Raises OSError if nothing was started."""
         if self.archives is None or time.monotonic() >= self.look_at or not self.archives.agent.exists():
             self.archives = AgentArchives.of(self.home.agents)
             self.look_at = time.monotonic() + LOOK_FOR_VERSION_S
-        runner.start(
+        self.requested[asked.attempt_folder.run_id] = runner.start(
             asked.attempt_folder,
             working=asked.working,
             environment=asked.environment,
@@ -68,6 +69,17 @@ class LocalExecutor:
             fork_server=self.fork_server,
             more=asked.facts,
         )
+
+    def started(self) -> dict[str, Exception | None]:
+        """Wait until all starts have a result. By run: None, or the fault; some replicas may have been started then:
+        ForkServerLost, CalledProcessError, TimeoutExpired."""
+        requested, self.requested = self.requested, {}
+        answers = self.fork_server.answers(runner.LAUNCH_S) if requested else {}
+        return {run_id: answers[number] for run_id, number in requested.items()}
+
+    def wait_for_end(self, timeout_s: float) -> bool:
+        """Wait until an agent has ended. False if none has within this time."""
+        return self.fork_server.wait_for_end(timeout_s)
 
     def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:  # noqa: ARG002
         self.looked_for = {run_id: at for run_id, at in self.looked_for.items() if run_id in runs}

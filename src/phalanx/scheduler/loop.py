@@ -57,6 +57,7 @@ class Scheduler(Ledger):
         self.is_local, self.is_elsewhere = f"backend:{'|'.join(here)}", f"backend:~{'|'.join(here)}"
         self.room, self.gpus = this_machine()
         self.started: list[Run] = []
+        self.starting: dict[str, Run] = {}  # whose agents were requested in this pass
         self.has_acted = False  # whether the last pass started or ended remote runs
         self.trouble = ""  # the last error, for the log
         self.executors = Executors(home)
@@ -74,6 +75,7 @@ class Scheduler(Ledger):
     def run_pass(self) -> int:
         """Look at all unfinished runs once. Returns their number."""
         self.has_acted = False
+        self._note_starts()  # of a pass that an error ended
         self.adopt()
         self.groups.look()
         for run_id in self.home.asked_to_stop():
@@ -87,6 +89,7 @@ class Scheduler(Ledger):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
+        self._note_starts()
         dependencies.settle_all(self, self._guarded, self._up_to_date, self.queued_dependencies.is_queued)
         self.queued_dependencies.follow_all(self._guarded)
         groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs
@@ -99,6 +102,7 @@ class Scheduler(Ledger):
             if taken is None:
                 break  # strictly in order: later, smaller runs must not starve it
             used += taken
+        self._note_starts()
         started = len(self.started)
         queued = _head(self.store, self.is_elsewhere, elsewhere, PAGE_ELSEWHERE) if elsewhere else ()
         for run in chain(filterfalse(self.groups.is_packed, queued), self.queued_dependencies.submittable()):
@@ -213,8 +217,6 @@ class Scheduler(Ledger):
                 self._start_here(run, attempt_folder, working)
         except ForkServerLost as fault:
             self.trouble = f"run {run.id}: {fault}"  # the next pass looks for its agents, and starts it again
-        except SubprocessError as fault:  # the next pass finds all replicas lost, and retries or fails the run
-            runner.fail_start(attempt_folder, fault)
         except (OSError, ValueError, KeyError) as fault:
             self.finish(run, Status.FAILED, f"could not be started: {fault}")
 
@@ -234,7 +236,20 @@ class Scheduler(Ledger):
         environment = {**given, **server_environment(self.home.path, run, given)}
         gpus = allocate(self.gpus, busy, self.watched[run.id].plan)
         self.executors.here.start(LocalStart(attempt_folder, working, environment, gpus))
-        self.change(run, Status.STARTING, "agents started")
+        self.starting[run.id] = run
+
+    def _note_starts(self) -> None:
+        """Wait for the agents that were requested, and record that they have started. They start at the same time."""
+        for run_id, fault in self.executors.here.started().items():
+            self._guarded(lambda run: self._note_start(run, fault), self.starting.pop(run_id), None)  # noqa: B023
+
+    def _note_start(self, run: Run, fault: Exception | None) -> None:
+        if fault is None:
+            self.change(run, Status.STARTING, "agents started")
+        elif isinstance(fault, SubprocessError):  # the next pass finds all replicas lost, and retries or fails the run
+            runner.fail_start(self.attempt_folder(run), fault)
+        else:
+            self.trouble = f"run {run.id}: {fault}"  # the next pass looks for its agents, and starts it again
 
     # observing ---------------------------------------------------------------------------------------------------
 

@@ -63,10 +63,19 @@ class SchedulerRunner:
         return max(ELSEWHERE_S, 20 * self.took_s)
 
     def pause(self) -> None:
-        """Wait until the next pass. A request to stop a run ends the pause."""
+        """Wait until the next pass. A request to stop a run ends the pause, and so does the end of an agent here: then
+        passes take at most half of a core."""
         until, known = time.monotonic() + self.pause_s, set(self.home.asked_to_stop())
         while (left_s := until - time.monotonic()) > 0 and known.issuperset(self.home.asked_to_stop()):
-            time.sleep(min(TURN_S, left_s))
+            if self._has_agent_ended(min(TURN_S, left_s)):
+                time.sleep(min(self.last_took_s, max(0.0, until - time.monotonic())))
+                return
+
+    def _has_agent_ended(self, within_s: float) -> bool:
+        if self.scheduler is not None:
+            return self.scheduler.executors.here.wait_for_end(within_s)
+        time.sleep(within_s)
+        return False
 
     def close(self) -> None:
         """Close the threads and connections of the scheduler."""

@@ -66,10 +66,10 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
     archives: AgentArchives,
     fork_server: ForkServer,
     more: Mapping[str, Any] = MappingProxyType({}),
-) -> None:
+) -> int:
     """Start the replicas, each with its own port; `observe` finds them, also in later processes. `more`: facts of the
-    attempt. Call it again only after `sweep`, and if no replica was ever seen. Raises OSError if nothing was started;
-    ForkServerLost, CalledProcessError or TimeoutExpired if some replicas may have been.
+    attempt. Returns the number of the request, which the fork server answers. Call it again only after `sweep`, and if
+    no replica was ever seen. Raises OSError if nothing was started.
     """
     for folder in (
         attempt_folder.run_folder / run_paths.OUTPUTS,
@@ -113,7 +113,7 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
                 stderr=complaints.fileno(),
                 descriptors=[name.fileno() for name in ports.values()],
             )
-            fork_server.start_agent(program, asked, LAUNCH_S)
+            return fork_server.send(program, asked, LAUNCH_S)
     finally:
         for name in ports.values():
             name.close()

@@ -108,6 +108,8 @@ class NodeService:
                 folder = _folder(asked["folder"])
                 start = LocalStart(folder, Path(asked["working"]), environment, asked["gpus"], asked["facts"])
                 self.executor.start(start)
+                for fault in filter(None, self.executor.started().values()):
+                    raise fault
             case "observe":
                 return [_states(self.executor.observe(_folder(folder))) for folder in asked["folders"]]
             case "is_starting":
