@@ -37,6 +37,21 @@ def write_atomic(path: str | os.PathLike[str], data: bytes, *, sync: bool = True
         _write(draft, data, sync=sync, mode=mode)
 
 
+def write_plain(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a new, private file in a folder that no other process knows yet. Raises OSError."""
+    _write(path, data, sync=False, mode=0o600)
+
+
+def share_file(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Let a new path name the same file; a private copy on a filesystem without hard links. Neither may be changed in
+    place. Raises OSError."""
+    try:
+        os.link(source, target)
+    except OSError:
+        with open(source, "rb") as stream:
+            write_plain(target, stream.read())
+
+
 def write_new(path: str | os.PathLike[str], data: bytes, *, sync: bool = True, mode: int = 0o600) -> None:
     """Like `write_atomic`, but never replaces a file. Raises FileExistsError, OSError."""
     draft = _draft_path(path)
@@ -73,13 +88,16 @@ def _draft_path(target: str | os.PathLike[str], ending: str = "") -> str:
     return os.path.join(os.path.dirname(target), f".{os.urandom(8).hex()}.draft{ending}")
 
 
-def _write(path: str, data: bytes, *, sync: bool, mode: int) -> None:
+def _write(path: str | os.PathLike[str], data: bytes, *, sync: bool, mode: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(data)
-        stream.flush()
+    try:
+        rest = memoryview(data)
+        while rest:  # a single call may write less
+            rest = rest[os.write(descriptor, rest) :]
         if sync:
-            os.fsync(stream.fileno())
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _remove(draft: str) -> None:

@@ -97,8 +97,8 @@ class ForkServer:
         return self.number
 
     def answers(self, timeout_s: float) -> dict[int, Exception | None]:
-        """Wait for the answers to all requests. By number: None if the agent runs, or has ended already; ForkServerLost,
-        CalledProcessError, TimeoutExpired. After an error an agent may or may not have been started."""
+        """Wait for the answers to all requests. By number: None if the agent runs or has ended; else ForkServerLost,
+        CalledProcessError or TimeoutExpired: then an agent may or may not have been started."""
         self._wait(timeout_s)
         found, self.results = self.results, {}
         return found
@@ -326,7 +326,7 @@ class _ChildEnds:
             os.read(self.reading, 1 << 16)
         except BlockingIOError:
             pass
-        found = []
+        found: list[tuple[int, int]] = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

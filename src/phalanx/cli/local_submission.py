@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -14,29 +13,43 @@ from phalanx.cli.render.backend_verdict import print_advice
 from phalanx.cli.render.output import print_notes, printable
 
 if TYPE_CHECKING:
+    from phalanx.cli.many_runs import Faults
     from phalanx.home.home import Home
     from phalanx.store import Run, Store
-    from phalanx.submission.model import Notify, PreparedRun, Remark, Submission
+    from phalanx.submission.model import Notify, Remark, Submission
 
 
-def prepare_local(
-    home: Home, store: Store, submission: Submission, *, times: int, quiet: bool
-) -> list[Callable[[], Run]]:
-    """Check a run and plan it so many times; each call of the result creates one. Raises SpecErrors, CallError."""
+def prepare_local(home: Home, store: Store, submission: Submission, *, quiet: bool) -> Callable[[], Run]:
+    """Check a run and plan it; the result creates it. Raises SpecErrors, CallError."""
     from phalanx.submission.dependencies import with_dependencies
     from phalanx.submission.submit import create, prepare
 
-    submission = with_dependencies(submission, store.find)
-    first = prepare(home, submission, remark_printer(quiet=quiet), store)
-    code = replace(submission.code, commit=first.run.commit)
-    again = replace(submission, is_unchecked=True, code=code)  # the backend would say the same
-    prepared = [first, *(prepare(home, again, lambda _: None, store) for _ in range(times - 1))]
+    prepared = prepare(home, with_dependencies(submission, store.find), remark_printer(quiet=quiet), store)
 
-    def created(one: PreparedRun) -> Run:
+    def created() -> Run:
         defer_signals()
-        return create(home, store, one)
+        return create(home, store, prepared)
 
-    return [partial(created, one) for one in prepared]
+    return created
+
+
+class HomeBatch:
+    """Runs that a call queues in the home of this machine: all of them, or none."""
+
+    def __init__(self, home: Home, store: Store, *, quiet: bool) -> None:
+        from phalanx.submission.batch import RunBatch
+
+        self._batch = RunBatch(home, store, remark_printer(quiet=quiet), sys.argv)
+
+    def add(self, submission: Submission, times: int, place: str) -> None:  # noqa: ARG002 - it refuses at once
+        self._batch.add(submission, times)
+
+    def create(self, faults: Faults) -> Iterator[Run]:  # noqa: ARG002 - all were accepted
+        defer_signals()
+        return self._batch.publish()
+
+    def close(self) -> None:
+        self._batch.close()
 
 
 def remark_printer(*, quiet: bool) -> Notify:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -126,12 +127,20 @@ def read_files(files: tuple[str, ...]) -> list[tuple[str, bytes]]:
 
 
 def _read(name: str) -> bytes:
-    if name == "-":
-        if sys.stdin is None:
-            raise CallError("standard input (-f -) is closed")
-        return sys.stdin.buffer.read(MAX_READ)
-    with Path(name).open("rb") as stream:
+    with open_input(name) as stream:
         return stream.read(MAX_READ)
+
+
+@contextmanager
+def open_input(name: str) -> Iterator[IO[bytes]]:
+    """A file, or standard input for `-`. Raises OSError, ValueError, CallError."""
+    if name != "-":
+        with Path(name).open("rb") as stream:
+            yield stream
+    elif sys.stdin is None:
+        raise CallError("standard input (-) is closed")
+    else:
+        yield sys.stdin.buffer
 
 
 def _default_file() -> str:

@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from phalanx import run_paths
-from phalanx.atomic_files import make_private, write_atomic
+from phalanx.atomic_files import make_private, share_file, write_atomic, write_plain
 from phalanx.errors import disk_fault, path_error
 from phalanx.home.run_folder import RunFolder, encode_run
 from phalanx.store import Run, StatusChange
@@ -69,36 +69,47 @@ class Home:
         fill: Callable[[Path], None] | None = None,
         then: Iterable[StatusChange] = (),
     ) -> RunFolder:
-        """A new run's folder, there completely or not at all; `fill` may put more into it. Its history is begun, with
-        the statuses of `then` after the first: a scheduler may adopt and start the run the moment it appears. The
-        submitter's environment is kept apart from it, private, and only until the run is over: it may hold secrets.
-        Raises SystemFault when the disk refuses.
-        """
-        import shutil  # slow, and most commands create and remove nothing
+        """A new run's folder, there completely or not at all; see `draft`. Raises SystemFault when the disk refuses."""
+        return self.draft(run, files, lambda: self.keep_environment(run.id, environment), fill, then).publish()
 
-        draft = self.runs / f".{run.id}"
+    def draft(
+        self,
+        run: Run,
+        files: Mapping[str, bytes],
+        keep_environment: Callable[[], None],
+        fill: Callable[[Path], None] | None = None,
+        then: Iterable[StatusChange] = (),
+    ) -> RunDraft:
+        """Write a new run's folder under a hidden name; `fill` may put more into it. Its history is begun, with the
+        statuses of `then` after the first: a scheduler may adopt and start the run the moment it appears.
+        `keep_environment` keeps the submitter's environment, apart from the folder, private, and only until the run is
+        over: it may hold secrets. Raises SystemFault when the disk refuses."""
+        draft = RunDraft(self, run)
         try:
             with ExitStack() as undo:
-                undo.callback(self.forget_environment, run.id)
-                undo.callback(shutil.rmtree, draft, ignore_errors=True)
-                self.keep_environment(run.id, environment)
-                draft.mkdir(mode=0o700)
+                undo.callback(draft.discard)
+                keep_environment()
+                draft.path.mkdir(mode=0o700)
                 for name, data in {run_paths.RUN: encode_run(run), **files}.items():
-                    make_private((draft / name).parent, draft)
-                    write_atomic(draft / name, data, sync=False)
+                    if "/" in name:
+                        make_private((draft.path / name).parent, draft.path)
+                    write_plain(draft.path / name, data)
                 if fill is not None:
-                    fill(draft)
+                    fill(draft.path)
                 first = StatusChange(run.id, 1, run.attempt, run.status, run.reason, run.created_at)
                 for change in (first, *then):
-                    RunFolder(draft).append(change)
-                draft.rename(self.runs / run.id)
+                    RunFolder(draft.path).append(change)
                 undo.pop_all()
         except OSError as fault:
             raise disk_fault(f"the run cannot be kept in {self.runs}", fault) from None
-        return self.run(run.id)
+        return draft
 
     def keep_environment(self, run_id: str, environment: Mapping[str, str]) -> None:
         write_atomic(self.environments / f"{run_id}.json", json.dumps(dict(environment)).encode(), sync=False)
+
+    def share_environment(self, run_id: str, other: str) -> None:
+        """Keep the same environment for another run."""
+        share_file(self.environments / f"{run_id}.json", self.environments / f"{other}.json")
 
     def environment(self, run_id: str) -> dict[str, str]:
         """The submitter's environment; ours when it is gone."""
@@ -168,6 +179,30 @@ class Home:
         for path in map(self.environments.joinpath, os.listdir(self.environments)):
             if _is_older(path, horizon) and not (self.runs / path.name.removesuffix(".json")).exists():
                 path.unlink(missing_ok=True)
+
+
+class RunDraft:
+    """A run's folder that is written, but hidden. `Home.tidy` removes those that a killed process left."""
+
+    def __init__(self, home: Home, run: Run) -> None:
+        self.home = home
+        self.run = run
+        self.path = home.runs / f".{run.id}"
+
+    def publish(self) -> RunFolder:
+        """Let the run appear. Raises SystemFault when the disk refuses."""
+        try:
+            self.path.rename(self.home.runs / self.run.id)
+        except OSError as fault:
+            self.discard()
+            raise disk_fault(f"the run cannot be kept in {self.home.runs}", fault) from None
+        return self.home.run(self.run.id)
+
+    def discard(self) -> None:
+        import shutil  # slow, and most commands create and remove nothing
+
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.home.forget_environment(self.run.id)
 
 
 def _is_older(path: Path, horizon: float) -> bool:

@@ -31,7 +31,8 @@ class CodeSource:
     folder: Path | None = None  # a folder of the user on this machine; the run works in it, or in a copy
     is_snapshot: bool = False  # work in a copy of `folder`
     put: Callable[[Path], object] | None = None  # creates the run's own folder of code, instead of a copy of `folder`
-    commit: str | None = None  # None: ask git in `folder`
+    commit: str | None = None
+    is_commit_known: bool = False  # otherwise git is asked in `folder`, if there is no `commit`
     git: Mapping[str, Any] | None = None  # the sender's git state, for code that was sent without a folder
 
 

@@ -46,7 +46,17 @@ def collect(
     read_git: GitReader = git_state,
 ) -> dict[str, Any]:
     """The provenance of a run now, with this environment. Never fails: unknown values are left out."""
-    source, params = home.run(run.id).submitted(), run.params
+    return collect_from(home.run(run.id).submitted(), run.params, environment, command_line, read_git)
+
+
+def collect_from(
+    source: Mapping[str, Any],
+    params: Mapping[str, Any],
+    environment: Mapping[str, str],
+    command_line: Sequence[str] = (),
+    read_git: GitReader = git_state,
+) -> dict[str, Any]:
+    """The same from the facts of a submission, before there is a run."""
     working = Path(source.get("from", "."))
     python = shutil.which("python", path=environment.get("PATH")) or shutil.which(
         "python3", path=environment.get("PATH")
@@ -64,11 +74,13 @@ def collect(
             name: HIDDEN if is_secret(name) or has_credentials(value) else value
             for name, value in sorted(environment.items())
         },
-        "seeds": {
-            **{name: value for name, value in params.items() if "seed" in name.lower()},
-            **({"PYTHONHASHSEED": environment["PYTHONHASHSEED"]} if "PYTHONHASHSEED" in environment else {}),
-        },
+        "seeds": seeds(params, environment),
     }
+
+
+def seeds(params: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
+    found = {name: value for name, value in params.items() if "seed" in name.lower()}
+    return found | {name: environment[name] for name in ("PYTHONHASHSEED",) if name in environment}
 
 
 def has_credentials(value: str) -> bool:

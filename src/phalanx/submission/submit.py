@@ -24,7 +24,7 @@ from phalanx.backends.agent_zip import carry, pack
 from phalanx.backends.contract import Job
 from phalanx.errors import CallError, SpecErrors
 from phalanx.home.dependencies import Dependency, encode, waiting_words
-from phalanx.home.home import Home
+from phalanx.home.home import Home, RunDraft
 from phalanx.ingest.adoption import add_to_store
 from phalanx.notifications.run_rules import FileRules, encode_rules
 from phalanx.placeholders import is_safe
@@ -171,9 +171,18 @@ def _after_build(home: Home, store: Store, prepared: PreparedRun) -> PreparedRun
     first = prepared.build_first
     if first is None:
         return prepared
+    return after_build(prepared, build_underway(home, store, first) or create(home, store, first))
+
+
+def build_underway(home: Home, store: Store, first: PreparedRun) -> Run | None:
+    """A build that makes the same as one that is to be created."""
     assert isinstance(first.built, BuildResult)
-    run = builds.underway(home, store, first.built.at or "") or create(home, store, first)
-    waits_for = (*prepared.submission.waits_for, Dependency.on_build(run.id, run.name))
+    return builds.underway(home, store, first.built.at or "")
+
+
+def after_build(prepared: PreparedRun, build: Run) -> PreparedRun:
+    """The same run, waiting for a build."""
+    waits_for = (*prepared.submission.waits_for, Dependency.on_build(build.id, build.name))
     return replace(prepared, submission=replace(prepared.submission, waits_for=waits_for))
 
 
@@ -188,6 +197,19 @@ def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None
     """Write the folder of the run or group, then its row; `outputs` are copied into it. Raises CallError if the folder
     cannot be written."""
     prepared = _after_build(home, store, prepared)
+    made = draft(home, prepared, outputs)
+    add_to_store(store, made.publish(), prepared.run)
+    return submitted(prepared)
+
+
+def draft(
+    home: Home,
+    prepared: PreparedRun,
+    outputs: Path | None = None,
+    beside: RunDraft | None = None,
+) -> RunDraft:
+    """Write the folder of a run, group or pipeline, still hidden. `beside`: a draft of the same call with the same
+    environment. Raises CallError."""
     submission, run, job = prepared.submission, prepared.run, prepared.job
     code, is_whole = _code(submission), submission.spec.kind in (Kind.GROUP, Kind.PIPELINE)
     if submission.origin is not None and submission.origin.outputs is not None:
@@ -203,7 +225,7 @@ def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None
             shutil.copytree(outputs, folder / run_paths.OUTPUTS, symlinks=True)
         if is_whole:
             _link_archives(folder / run_paths.JOB, prepared)
-        if submission.is_local and submission.trial is None:
+        if submission.is_local and submission.trial is None and beside is None:
             pack(home.agents)  # now, so that a full disk rejects the run instead of leaving it without an agent
         if job is not None and job.carries_agent and not is_whole:
             _carry(folder, home, prepared.environment)
@@ -220,16 +242,28 @@ def create(home: Home, store: Store, prepared: PreparedRun, outputs: Path | None
     if submission.is_remote:
         source["remote"] = True
     files = {run_paths.SUBMITTED: json.dumps(source).encode(), **files_of(prepared)}
-    building = None if is_whole else _waiting_for_build(run, submission)
-    folder = home.add(run, files, prepared.environment.variables, fill, [building] if building is not None else [])
-    add_to_store(store, folder, run)
-    return run if building is None else run._replace(status=building.status, reason=building.reason)
+
+    def keep_environment() -> None:
+        if beside is None:
+            home.keep_environment(run.id, prepared.environment.variables)
+        else:
+            home.share_environment(beside.run.id, run.id)
+
+    building = _waiting_for_build(prepared)
+    return home.draft(run, files, keep_environment, fill, [building] if building is not None else [])
 
 
-def _waiting_for_build(run: Run, submission: Submission) -> StatusChange | None:
+def submitted(prepared: PreparedRun) -> Run:
+    """The record of a run that was just created."""
+    building = _waiting_for_build(prepared)
+    return prepared.run if building is None else prepared.run._replace(status=building.status, reason=building.reason)
+
+
+def _waiting_for_build(prepared: PreparedRun) -> StatusChange | None:
     """The second status of a run whose build is not finished."""
+    submission, run = prepared.submission, prepared.run
     build = next((other for other in submission.waits_for if other.is_build), None)
-    if build is None:
+    if build is None or submission.spec.kind in (Kind.GROUP, Kind.PIPELINE):
         return None
     return StatusChange(run.id, 2, run.attempt, Status.BUILDING, waiting_words([build]), run.created_at)
 
@@ -368,7 +402,7 @@ def _reserved(amount: Amount | None) -> float | None:
 
 
 def commit_of(code: CodeSource) -> str | None:
-    if code.commit is not None or code.folder is None or code.put is not None:
+    if code.is_commit_known or code.commit is not None or code.folder is None or code.put is not None:
         return code.commit
     return (git(code.folder, "rev-parse", "HEAD") or "").strip() or None
 

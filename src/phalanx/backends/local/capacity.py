@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from phalanx.stored_plan import StoredPlan
@@ -69,9 +70,13 @@ def _gpu_names() -> tuple[str, ...]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return tuple(name.strip() for name in visible.split(",") if name.strip() not in ("", "-1", "none"))
-    if shutil.which("nvidia-smi") is None:
-        return ()
-    query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
+    program = shutil.which("nvidia-smi")
+    return () if program is None else _reported_gpus(program)
+
+
+@cache
+def _reported_gpus(program: str) -> tuple[str, ...]:
+    query = [program, "--query-gpu=index", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

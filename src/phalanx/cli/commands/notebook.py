@@ -78,7 +78,7 @@ def command(
         else:
             times = {"idle": seconds_of("--idle", idle), "timeout": seconds_of("--timeout", timeout)}
             submission = _submission(files, params, backend, name, project, times, cluster, unchecked=unchecked)
-            (create,) = workspace.acts.prepare(submission, quiet=as_json)
+            create = workspace.acts.prepare(submission, quiet=as_json)
             run = create()
             if detach:
                 from phalanx.cli.run_watch import watch_or_detach

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,18 +21,15 @@ from phalanx.cli.options import (
     to_option,
     with_target,
 )
-from phalanx.cli.render.output import print_json
 from phalanx.cli.workspace.base import open_workspace
 from phalanx.client.user_defaults import default_backend, default_of
-from phalanx.errors import CallError, SpecError, SpecErrors
+from phalanx.errors import CallError
 
 if TYPE_CHECKING:
-    from phalanx.cli.workspace.base import Workspace
-    from phalanx.launch.file_references import LoadedFiles
-    from phalanx.store import Run
+    from phalanx.launch.file_references import LoadedFiles, Texts
     from phalanx.submission.model import Submission
 
-MOST_RUNS = 10_000  # of one call
+MOST_RUNS = 100_000  # of one call
 
 
 @click.command("run")
@@ -76,7 +72,16 @@ MOST_RUNS = 10_000  # of one call
 @click.option("--build", is_flag=True, help="Run the file's build steps in a virtual environment, which is reused.")
 @to_option
 @click.option("-d", "--detach", is_flag=True, help="Queue the run, print its id and exit.")
-@click.option("--each", is_flag=True, help="Queue one run for each of FILES, laid over those of -f. Implies --detach.")
+@click.option(
+    "--each",
+    is_flag=True,
+    help="Queue one run for each document of FILES (- is standard input), laid over the files of -f. Implies --detach.",
+)
+@click.option(
+    "--many",
+    metavar="PARAMS",
+    help='Queue one run for each line of this file: a JSON object of params, such as {"lr": 0.1}. Implies --detach.',
+)
 @click.option(
     "--times", type=click.IntRange(1, MOST_RUNS), metavar="N", help="Queue the run N times. Implies --detach."
 )
@@ -109,6 +114,7 @@ def command(
     to: str | None,
     detach: bool,
     each: bool,
+    many: str | None,
     times: int | None,
     each_of: tuple[str, ...],
     as_json: bool,
@@ -122,10 +128,11 @@ def command(
     Fails at once, without queueing, if the cluster cannot be reached from this machine (no `sbatch`, no kubeconfig,
     no response), or if sbatch refuses the job.
 
-    Many runs in one call: `phalanx run --each a.yml b.yml` queues a run for each file, `--times 5` five runs of each.
-    It prints their ids, one per line, and exits; with --json, one object per run. All are checked first: if a file has
-    an error, or one of the runs is refused, none is queued. A server checks each run as it is queued, and queues the
-    others.
+    Many runs in one call: `phalanx run --each a.yml b.yml` queues a run for each file, or for each of the documents
+    that `---` separates in them; `--many params.jsonl` one for each line of params; `--times 5` five runs of each. It
+    prints their ids, one per line, and exits; with --json, one object per run. All are checked first: if a file or line
+    has an error, or one of the runs is refused, none is queued. A server checks each run as it is queued, and queues
+    the others.
 
     A script for sbatch (`phalanx run job.sh --on slurm`) runs as it is, with its own #SBATCH lines, and is tracked. A
     command line runs without a file: `phalanx run -- torchrun --nproc-per-node 4 train.py`.
@@ -139,15 +146,17 @@ def command(
     With PHALANX_SERVER set, or after `phalanx login`, the server runs the file. The current folder is uploaded,
     except files matched by .polyaxonignore and .gitignore.
     """
+    from phalanx.launch.file_references import load_files
     from phalanx.cli.run_watch import watch_or_detach
     from phalanx.submission.model import CodeSource, Submission
 
-    values = parse_params(params)
-    submissions = [
-        Submission(
+    values, environment, timeout_s = parse_params(params), dict(os.environ), seconds_of("--timeout", timeout)
+
+    def submission(loaded: LoadedFiles) -> Submission:
+        return Submission(
             spec=loaded.spec,
             tree=loaded.tree,
-            environment=dict(os.environ),
+            environment=environment,
             code=CodeSource(Path.cwd(), is_snapshot=snapshot),
             files=loaded.files,
             params=dict(loaded.params),
@@ -156,7 +165,7 @@ def command(
             tags=tuple(word.strip() for word in (tags or "").split(",") if word.strip()),
             project=project or "default",
             priority=priority,
-            timeout_s=seconds_of("--timeout", timeout),
+            timeout_s=timeout_s,
             after=after,
             on=backend or default_backend(loaded.spec.backend),
             cluster=cluster,
@@ -164,107 +173,44 @@ def command(
             is_unchecked=unchecked,
             is_built=build,
         )
-        for loaded in _loaded(_held(_file_sets(files, each_of, to, is_each=each), hold), values)
-    ]
+
+    last = [*with_target([], to), *_held(hold)]
+    if each or many is not None or times is not None:
+        from phalanx.cli.many_runs import RunSource, queue_runs
+
+        source = RunSource(_file_sets(files, each_of, last, is_each=each, many=many), values, many)
+        with open_workspace(settled=False, quiet=as_json) as workspace:
+            queue_runs(workspace, source, submission, times or 1, as_json=as_json)
+        sys.exit(0)
+    (texts,) = _file_sets(files, each_of, last)
+    loaded = load_files(texts, values)
     with open_workspace(settled=False, quiet=as_json) as workspace:
-        if each or times is not None:
-            _queue(workspace, submissions, times or 1, as_json=as_json)
-            code = 0
-        else:
-            (create,) = workspace.acts.prepare(submissions[0], quiet=as_json)
-            run = create()
-            code = watch_or_detach(workspace, run, detach=detach, as_json=as_json)
+        run = workspace.acts.prepare(submission(loaded), quiet=as_json)()
+        code = watch_or_detach(workspace, run, detach=detach, as_json=as_json)
     sys.exit(code)
 
 
 def _file_sets(
-    files: tuple[str, ...], each_of: tuple[str, ...], to: str | None, *, is_each: bool
-) -> list[list[tuple[str, bytes]]]:
-    """The names and contents of the files of each run. Raises CallError."""
+    files: tuple[str, ...], each_of: tuple[str, ...], last: Texts, *, is_each: bool = False, many: str | None = None
+) -> Iterable[Texts]:
+    """The names and contents of the files of each run; `last` are laid over all others. Raises CallError."""
+    if [*files, *each_of, many].count("-") > 1:
+        raise CallError("standard input (-) can be read only once")
     if is_each and not each_of:
         raise CallError("--each needs files: phalanx run --each a.yml b.yml")
-    if each_of and not is_each:
+    if is_each:
+        from phalanx.cli.many_runs import split_files
+
+        first = read_files(files) if files else []
+        return ([*texts, *last] for texts in split_files(each_of, first))
+    if each_of:
         from phalanx.cli.called_programs import file_of_program
 
-        return [[*(read_files(files) if files else ()), file_of_program(each_of)]]
-    texts = read_files((*files, *each_of))
-    sets = [[*texts[: len(files)], own] for own in texts[len(files) :]] if is_each else [texts]
-    return [with_target(one, to) for one in sets]
+        return [[*(read_files(files) if files else ()), file_of_program(each_of), *last]]
+    return [[*read_files(files), *last]]
 
 
-def _held(file_sets: list[list[tuple[str, bytes]]], hold: str | None) -> list[list[tuple[str, bytes]]]:
-    """The same with `environment.hold` in a last file, as `--hold` sets it. Raises CallError."""
+def _held(hold: str | None) -> Texts:
+    """`environment.hold` as a file, as `--hold` sets it. Raises CallError."""
     hold_s = seconds_of("--hold", hold)
-    if hold_s is None:
-        return file_sets
-    own = json.dumps({"environment": {"hold": hold_s}}).encode()
-    return [[*texts, ("--hold", own)] for texts in file_sets]
-
-
-def _loaded(file_sets: Sequence[list[tuple[str, bytes]]], params: dict[str, str]) -> list[LoadedFiles]:
-    """The files, specs and trees of all runs. Raises SpecErrors with the errors of all files, CallError."""
-    from phalanx.launch.file_references import load_files
-
-    found = []
-    errors: list[SpecError] = []
-    for texts in file_sets:
-        try:
-            found.append(load_files(texts, params))
-        except SpecErrors as fault:
-            errors += fault.errors
-    if errors:
-        raise SpecErrors(errors)
-    return found
-
-
-def _queue(workspace: Workspace, submissions: Sequence[Submission], times: int, *, as_json: bool) -> None:
-    """Check all runs, then queue them and print their ids. Raises SpecErrors or CallError with all faults: of checks
-    before anything is queued, of a server beside what it has queued."""
-    from phalanx.cli.interrupts import restore_signals
-
-    ready: list[tuple[Submission, Callable[[], Run]]] = []
-    runs: list[Run] = []
-    faults = _Faults()
-    for submission in submissions:
-        with faults.of(submission):
-            ready += [(submission, one) for one in workspace.acts.prepare(submission, quiet=as_json, times=times)]
-    faults.report(0, times * len(submissions))
-    try:
-        for submission, create in ready:
-            with faults.of(submission):
-                run = create()
-                runs.append(run)
-                if as_json:
-                    print_json({"ok": True, "id": run.id, "status": run.status})
-                else:
-                    click.echo(run.id)
-    finally:
-        restore_signals()
-        if runs:
-            workspace.acts.leave(*runs)
-    faults.report(len(runs), len(ready))
-
-
-class _Faults:
-    """The faults of many submissions, reported together."""
-
-    def __init__(self) -> None:
-        self.errors: list[SpecError] = []
-        self.calls: dict[str, None] = {}
-
-    @contextmanager
-    def of(self, submission: Submission) -> Iterator[None]:
-        try:
-            yield
-        except SpecErrors as fault:
-            self.errors += fault.errors
-        except CallError as fault:
-            self.calls[f"{submission.files[-1][0]}: {fault}"] = None
-
-    def report(self, queued: int, wanted: int) -> None:
-        """Raises SpecErrors, CallError."""
-        if self.errors:
-            raise SpecErrors(self.errors)
-        if self.calls:
-            count = f"{wanted - queued} of {wanted} runs were not queued" if queued else "nothing was queued"
-            raise CallError(f"{count}: {'; '.join(self.calls)}")
+    return [] if hold_s is None else [("--hold", json.dumps({"environment": {"hold": hold_s}}).encode())]

@@ -1,9 +1,10 @@
-"""Sizes, counts and progress of file transfers."""
+"""Sizes, counts, and the progress of transfers and checks."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 
 import click
 
@@ -25,7 +26,7 @@ def count_text(count: int, what: str = "file") -> str:
 
 
 class ProgressMeter:
-    """Shows the progress of a transfer on standard error, if that is a terminal."""
+    """Shows progress on standard error, if that is a terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
         self.quiet = quiet or sys.stderr is None or not sys.stderr.isatty()
@@ -40,9 +41,16 @@ class ProgressMeter:
             click.echo("\r\x1b[K", nl=False, err=True)
 
     def show(self, what: str, done: int, total: int) -> None:
+        """Bytes of a transfer."""
+        self._show(lambda: f"{bytes_text(done)} of {bytes_text(total)}  {printable(what)}")
+
+    def show_count(self, what: str, done: int) -> None:
+        self._show(lambda: f"{what} {done:,}")
+
+    def _show(self, words: Callable[[], str]) -> None:
         now = time.monotonic()
         if self.quiet or now - self.started_at < 0.5 or now - self.shown_at < 0.1:
             return
         self.shown_at = now
-        text = f"{bytes_text(done)} of {bytes_text(total)}  {printable(what)}"
+        text = words()
         click.echo(f"\r\x1b[K{text[:100]}", nl=False, err=True)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
+    from phalanx.cli.many_runs import Batch
     from phalanx.cli.workspace.activity import ActivitySnapshot
     from phalanx.cli.workspace.events import RunEvent
     from phalanx.cli.workspace.first_error import FirstError
@@ -373,12 +374,18 @@ class HomeRunActions:
         self.home = home
         self.store = store
 
-    def prepare(self, submission: Submission, *, quiet: bool, times: int = 1) -> list[Callable[[], Run]]:
-        """Check a run that is to be queued so many times. Each call of the result queues one, and blocks signals until
-        it is watched. Both raise SpecErrors, CallError."""
+    def prepare(self, submission: Submission, *, quiet: bool) -> Callable[[], Run]:
+        """Check a run. The result queues it, and blocks signals until it is watched. Both raise SpecErrors,
+        CallError."""
         from phalanx.cli.local_submission import prepare_local
 
-        return prepare_local(self.home, self.store, submission, times=times, quiet=quiet)
+        return prepare_local(self.home, self.store, submission, quiet=quiet)
+
+    def batch(self, *, quiet: bool) -> Batch:
+        """For many runs that one call queues."""
+        from phalanx.cli.local_submission import HomeBatch
+
+        return HomeBatch(self.home, self.store, quiet=quiet)
 
     def stop(self, runs: Sequence[Run], patience_s: float, each: Callable[[Sequence[Run]], None]) -> list[Run]:
         """Stop runs, and wait up to `patience_s` for them to end. `each` is called with them while it waits."""

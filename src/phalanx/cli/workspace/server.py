@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
+    from phalanx.cli.many_runs import Batch, Faults
     from phalanx.client.config import ServerChoice
     from phalanx.client.groups import RemoteGroup
     from phalanx.client.pipelines import RemotePipeline
@@ -354,14 +355,18 @@ class ServerRunActions:
         self.client = client
         self.rows = rows
 
-    def prepare(self, submission: Submission, *, quiet: bool, times: int = 1) -> list[Callable[[], Run]]:
+    def batch(self, *, quiet: bool) -> Batch:
+        """For many runs that one call queues."""
+        return ServerBatch(self, quiet=quiet)
+
+    def prepare(self, submission: Submission, *, quiet: bool) -> Callable[[], Run]:
         """The server itself checks each run when it is queued."""
         if submission.is_built:
             raise CallError("--build is for this machine: a server installs no packages")
         named = [f"--{name}" for name, value in submission.cluster.items() if value is not None]
         if named:
             raise CallError(f"{', '.join(named)}: a server has a cluster of its own, which its kubernetes.yml names")
-        return [partial(self._submit, submission, quiet=quiet)] * times
+        return partial(self._submit, submission, quiet=quiet)
 
     def _submit(self, submission: Submission, *, quiet: bool) -> Run:
         with ProgressMeter(quiet=quiet) as meter:
@@ -465,3 +470,23 @@ def _once_more(asked: list[str], reason: str) -> None:
     if asked:
         raise KeyboardInterrupt
     asked.append(reason)
+
+
+class ServerBatch:
+    """Runs that a call queues at a server, which checks each of them as it is queued."""
+
+    def __init__(self, actions: ServerRunActions, *, quiet: bool) -> None:
+        self.actions = actions
+        self.quiet = quiet
+        self.ready: list[tuple[str, Callable[[], Run]]] = []
+
+    def add(self, submission: Submission, times: int, place: str) -> None:
+        self.ready += [(place, self.actions.prepare(submission, quiet=self.quiet))] * times
+
+    def create(self, faults: Faults) -> Iterator[Run]:
+        for place, submit in self.ready:
+            with faults.of(place):
+                yield submit()
+
+    def close(self) -> None:
+        self.ready = []
