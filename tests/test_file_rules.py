@@ -25,6 +25,7 @@ OTHER_FILES = {
 OTHER_RENAMES = {
     "phalanx.agent.collection",  # in a folder that is open: no link may lead elsewhere
     "phalanx.agent.supervisor",  # the space of an end is reserved when the replica starts
+    "phalanx.agent.working_folder",  # a mark, whose name says when its run has ended
     "phalanx.artifacts.objects",  # hard links
     "phalanx.backends.kubernetes.engine.replica_ends",  # an end that was held back
     "phalanx.cli.commands.quickstart",  # a folder

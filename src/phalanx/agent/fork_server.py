@@ -261,10 +261,7 @@ class StartReport:
         self.channel.close()
 
 
-RunAgent = Callable[[StartReport], int]
-
-
-def serve(descriptor: int, mark: str, run_agent: RunAgent) -> int:
+def serve(descriptor: int, mark: str, run_agent: Callable[[StartReport], int]) -> int:
     """Fork for each request a process that calls `run_agent`, until the other end is closed."""
     channel = socket.socket(fileno=descriptor)
     ends = _ChildEnds()
@@ -390,7 +387,7 @@ def show_mark(name: str, value: str) -> None:
     ctypes.memmove(place, data, len(data))
 
 
-def _exit_with(run_agent: RunAgent, report: StartReport) -> None:
+def _exit_with(run_agent: Callable[[StartReport], int], report: StartReport) -> None:
     code = 1
     try:
         code = run_agent(report)

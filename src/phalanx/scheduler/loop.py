@@ -11,6 +11,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain, filterfalse
 from pathlib import Path
 from subprocess import SubprocessError
@@ -75,7 +76,7 @@ class Scheduler(Ledger):
     def run_pass(self) -> int:
         """Look at all unfinished runs once. Returns their number."""
         self.has_acted = False
-        self._note_starts()  # of a pass that an error ended
+        _note_starts(self, self._guarded)  # of a pass that an error ended
         self.adopt()
         self.groups.look()
         for run_id in self.home.asked_to_stop():
@@ -89,7 +90,7 @@ class Scheduler(Ledger):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
-        self._note_starts()
+        _note_starts(self, self._guarded)
         dependencies.settle_all(self, self._guarded, self._up_to_date, self.queued_dependencies.is_queued)
         self.queued_dependencies.follow_all(self._guarded)
         groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs
@@ -102,7 +103,7 @@ class Scheduler(Ledger):
             if taken is None:
                 break  # strictly in order: later, smaller runs must not starve it
             used += taken
-        self._note_starts()
+        _note_starts(self, self._guarded)
         started = len(self.started)
         queued = _head(self.store, self.is_elsewhere, elsewhere, PAGE_ELSEWHERE) if elsewhere else ()
         for run in chain(filterfalse(self.groups.is_packed, queued), self.queued_dependencies.submittable()):
@@ -238,19 +239,6 @@ class Scheduler(Ledger):
         self.executors.here.start(LocalStart(attempt_folder, working, environment, gpus))
         self.starting[run.id] = run
 
-    def _note_starts(self) -> None:
-        """Wait for the agents that were requested, and record that they have started. They start at the same time."""
-        for run_id, fault in self.executors.here.started().items():
-            self._guarded(lambda run: self._note_start(run, fault), self.starting.pop(run_id), None)  # noqa: B023
-
-    def _note_start(self, run: Run, fault: Exception | None) -> None:
-        if fault is None:
-            self.change(run, Status.STARTING, "agents started")
-        elif isinstance(fault, SubprocessError):  # the next pass finds all replicas lost, and retries or fails the run
-            runner.fail_start(self.attempt_folder(run), fault)
-        else:
-            self.trouble = f"run {run.id}: {fault}"  # the next pass looks for its agents, and starts it again
-
     # observing ---------------------------------------------------------------------------------------------------
 
     def _settle(self, run: Run) -> bool:
@@ -384,6 +372,21 @@ class Scheduler(Ledger):
             watched.look_at = now  # a job that waits ends at once
             self.has_acted = True
             self.executors.of(run).signal(attempt_folder, seen, number, all_of_it=all_of_it)
+
+
+def _note_starts(scheduler: Scheduler, guarded: Callable[[Callable[[Run], None], Run, None], None]) -> None:
+    """Wait for the agents that were requested, and record that they have started. They start at the same time."""
+    for run_id, fault in scheduler.executors.here.started().items():
+        guarded(partial(_note_start, scheduler, fault), scheduler.starting.pop(run_id), None)
+
+
+def _note_start(scheduler: Scheduler, fault: Exception | None, run: Run) -> None:
+    if fault is None:
+        scheduler.change(run, Status.STARTING, "agents started")
+    elif isinstance(fault, SubprocessError):  # the next pass finds all replicas lost, and retries or fails the run
+        runner.fail_start(scheduler.attempt_folder(run), fault)
+    else:
+        scheduler.trouble = f"run {run.id}: {fault}"  # the next pass looks for its agents, and starts it again
 
 
 def _start_request(
