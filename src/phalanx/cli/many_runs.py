@@ -18,7 +18,6 @@ from phalanx.errors import CallError, Location, SpecError, SpecErrors, os_reason
 
 if TYPE_CHECKING:
     from phalanx.launch.file_references import LoadedFiles
-    from phalanx.cli.workspace.base import Workspace
     from phalanx.store import Run
     from phalanx.submission.model import Submission
 
@@ -87,7 +86,7 @@ def _param_line(place: Location, line: bytes) -> ParamLine:
     return ParamLine(f"{place.file}:{place.line}", params)
 
 
-class RunSource:
+class ManyFiles:
     """What the runs are made from: the files of each, and params for all or from the lines of a file."""
 
     def __init__(self, file_sets: Iterable[Texts], params: Mapping[str, str], many: str | None) -> None:
@@ -107,8 +106,8 @@ class RunSource:
 
 
 def queue_runs(
-    workspace: Workspace,
-    source: RunSource,
+    actions: BatchActions,
+    source: ManyFiles,
     submission: Callable[[LoadedFiles], Submission],
     times: int,
     *,
@@ -119,7 +118,7 @@ def queue_runs(
     from phalanx.cli.interrupts import restore_signals
 
     faults, wanted, queued = Faults(), 0, 0
-    batch = workspace.acts.batch(quiet=as_json)
+    batch = actions.batch(quiet=as_json)
     try:
         with ProgressMeter(quiet=as_json) as meter:
             for loaded, place in source.load(faults):
@@ -140,8 +139,18 @@ def queue_runs(
         batch.close()
         restore_signals()
         if queued:
-            workspace.acts.leave()
+            actions.leave()
     faults.report(queued, wanted)
+
+
+class BatchActions(Protocol):
+    """Of a workspace."""
+
+    def batch(self, *, quiet: bool) -> Batch:
+        """For many runs that one call queues."""
+
+    def leave(self) -> None:
+        """Make sure that they continue without this process."""
 
 
 class Batch(Protocol):

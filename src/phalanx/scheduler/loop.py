@@ -90,7 +90,6 @@ class Scheduler(Ledger):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
-        _note_starts(self, self._guarded)
         dependencies.settle_all(self, self._guarded, self._up_to_date, self.queued_dependencies.is_queued)
         self.queued_dependencies.follow_all(self._guarded)
         groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs

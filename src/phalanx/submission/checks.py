@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from phalanx import backends, extras
-from phalanx.backends.contract import NO_OPTIONS, Review
+from phalanx.backends.contract import LOCAL_BACKENDS, NO_OPTIONS, Backend, Connections, Review
 from phalanx.backends.local.capacity import excess, requested_by, this_machine
 from phalanx.errors import CallError, Location, Note, SpecError, SpecErrors
 from phalanx.home.home import Home
@@ -21,10 +21,9 @@ from phalanx.sites.request import resources_path
 from phalanx.spec import Kind, Spec
 from phalanx.spec.model import PythonOptions, Search
 from phalanx.spec.tree import Node
-from phalanx.store import Store
+from phalanx.store import Run, Store
 from phalanx.stored_plan import decode_plan
 from phalanx.submission import builds
-from phalanx.submission.availability import require_engine
 from phalanx.submission.model import Notify, Remark, RemarkKind, Submission
 from phalanx.tune.decision import packages
 
@@ -88,6 +87,30 @@ def check_runnable(home: Path, submission: Submission) -> None:
     if loaded.kind is Kind.BUILD:
         builds.check(submission)
     require_engine(home, backend, submission.environment, submission.cluster)
+
+
+def require_engine(
+    home: Path, backend: str, environment: Mapping[str, str], options: Mapping[str, str | None] = NO_OPTIONS
+) -> None:
+    """Check the engine of a new run. `options`: the cluster, as named on the command line. Raises CallError."""
+    if backend not in LOCAL_BACKENDS:
+        found = backends.find(backend)
+        _ask(found, found.target(home, options=options), environment)
+
+
+def require_engine_of(home: Home, run: Run, environment: Mapping[str, str]) -> None:
+    """Check the engine for another attempt of a run, or another run of the same file. Raises CallError."""
+    if run.backend not in LOCAL_BACKENDS:
+        found = backends.find(run.backend)
+        _ask(found, found.target_of_run(home.path, home.run(run.id).path), environment)
+
+
+def _ask(backend: Backend, place: Any, environment: Mapping[str, str]) -> None:
+    """Raises CallError if jobs cannot be submitted to this target of a backend now."""
+    with Connections() as connections:
+        engine = backend.engine(place, connections)
+        if engine is not None:
+            engine.preflight(environment)
 
 
 def check_notebook(submission: Submission, path: str) -> None:

@@ -15,7 +15,7 @@ from phalanx.home.home import Home
 from phalanx.store import Run
 from phalanx.store.kinds import GROUP, PIPELINE
 from phalanx.store.statuses import Status
-from phalanx.submission.availability import require_engine_of
+from phalanx.submission.checks import require_engine_of
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 

@@ -176,11 +176,11 @@ def command(
 
     last = [*with_target([], to), *_held(hold)]
     if each or many is not None or times is not None:
-        from phalanx.cli.many_runs import RunSource, queue_runs
+        from phalanx.cli.many_runs import ManyFiles, queue_runs
 
-        source = RunSource(_file_sets(files, each_of, last, is_each=each, many=many), values, many)
+        source = ManyFiles(_file_sets(files, each_of, last, is_each=each, many=many), values, many)
         with open_workspace(settled=False, quiet=as_json) as workspace:
-            queue_runs(workspace, source, submission, times or 1, as_json=as_json)
+            queue_runs(workspace.acts, source, submission, times or 1, as_json=as_json)
         sys.exit(0)
     (texts,) = _file_sets(files, each_of, last)
     loaded = load_files(texts, values)
