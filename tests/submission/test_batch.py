@@ -64,7 +64,7 @@ def test_a_refused_run_leaves_nothing_of_the_others(works: Works, batch: RunBatc
 
 def test_a_call_killed_while_runs_appear_leaves_whole_runs(works: Works, batch: RunBatch, tmp_path: Path) -> None:
     batch.add(of(FILE, tmp_path), times=3)
-    first, *_ = batch.drafts
+    (first, _), *_ = batch.drafts
     first.publish()  # and the process is killed before there is a row
     batch.drafts = []
     works.scheduler.adopt()
@@ -92,3 +92,14 @@ def test_a_remark_about_all_is_made_once(works: Works, batch: RunBatch, said: li
     file = {**FILE, "build": {"image": "python:3"}}
     batch.add(of(file, tmp_path), times=5)
     assert len([remark for remark in said if "not in the image" in str(remark.about)]) == 1
+
+
+def test_runs_with_the_same_build_wait_for_one(works: Works, batch: RunBatch, tmp_path: Path) -> None:
+    file = {**FILE, "build": {"build_steps": ["true"]}}
+    for seed in (1, 2):
+        batch.add(replace(of(file, tmp_path, seed=seed), is_built=True), times=2)
+    runs = list(batch.publish())
+    assert [run.status for run in runs] == ["building"] * 4
+    (build,) = (run for run in works.store.runs() if run.kind == "build")
+    assert {change.status for run in runs for change in works.home.run(run.id).history()} == {"created", "building"}
+    assert all(build.id in works.home.run(run.id).history()[1].reason for run in runs)

@@ -58,7 +58,6 @@ class Scheduler(Ledger):
         self.is_local, self.is_elsewhere = f"backend:{'|'.join(here)}", f"backend:~{'|'.join(here)}"
         self.room, self.gpus = this_machine()
         self.started: list[Run] = []
-        self.starting: dict[str, Run] = {}  # whose agents were requested in this pass
         self.has_acted = False  # whether the last pass started or ended remote runs
         self.trouble = ""  # the last error, for the log
         self.executors = Executors(home)
@@ -236,7 +235,6 @@ class Scheduler(Ledger):
         environment = {**given, **server_environment(self.home.path, run, given)}
         gpus = allocate(self.gpus, busy, self.watched[run.id].plan)
         self.executors.here.start(LocalStart(attempt_folder, working, environment, gpus))
-        self.starting[run.id] = run
 
     # observing ---------------------------------------------------------------------------------------------------
 
@@ -375,8 +373,9 @@ class Scheduler(Ledger):
 
 def _note_starts(scheduler: Scheduler, guarded: Callable[[Callable[[Run], None], Run, None], None]) -> None:
     """Wait for the agents that were requested, and record that they have started. They start at the same time."""
-    for run_id, fault in scheduler.executors.here.started().items():
-        guarded(partial(_note_start, scheduler, fault), scheduler.starting.pop(run_id), None)
+    results = scheduler.executors.here.started()
+    for run in [run for run in scheduler.started if run.id in results]:
+        guarded(partial(_note_start, scheduler, results[run.id]), run, None)
 
 
 def _note_start(scheduler: Scheduler, fault: Exception | None, run: Run) -> None:

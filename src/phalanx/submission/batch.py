@@ -26,7 +26,7 @@ from phalanx.submission import provenance
 from phalanx.submission.dependencies import with_dependencies
 from phalanx.submission.git import git_state
 from phalanx.submission.model import Notify, PreparedRun, Remark, Submission
-from phalanx.submission.submit import draft, prepare
+from phalanx.submission.submit import after_build, build_underway, draft, prepare, submitted
 
 TOGETHER = 200  # rows of a transaction: other writers of the database wait meanwhile
 
@@ -39,10 +39,11 @@ class RunBatch:
         self.store = store
         self.notify = notify
         self.command_line = command_line
-        self.drafts: list[RunDraft] = []
+        self.drafts: list[tuple[RunDraft, Run | None]] = []  # and the run as its submitter sees it; no build of others
         self._said: set[str] = set()
         self._alike: dict[Any, tuple[PreparedRun, RunDraft]] = {}
         self._records: dict[Any, Path] = {}  # of drafts, by what they depend on
+        self._builds: dict[str | None, Run] = {}  # by what they make
         self._git = cache(git_state)
 
     def add(self, submission: Submission, times: int = 1) -> None:
@@ -52,11 +53,24 @@ class RunBatch:
         for _ in range(times):
             known, beside = self._alike.get(key, (None, None))
             asked = submission if known is None else _like(submission, known)
-            prepared = prepare(self.home, asked, self._notify_once, self.store)
+            prepared = self._after_build(prepare(self.home, asked, self._notify_once, self.store))
             made = draft(self.home, prepared, beside=beside)
-            self.drafts.append(made)
+            self.drafts.append((made, submitted(prepared)))
             self._alike.setdefault(key, (prepared, made))
             self._record(prepared, made, key)
+
+    def _after_build(self, prepared: PreparedRun) -> PreparedRun:
+        """The same, waiting for its build; that is one of the batch unless another is under way."""
+        first = prepared.build_first
+        if first is None:
+            return prepared
+        at = getattr(first.built, "at", None)
+        if at not in self._builds:
+            underway = build_underway(self.home, self.store, first)
+            if underway is None:
+                self.drafts.append((draft(self.home, first), None))
+            self._builds[at] = underway or first.run
+        return after_build(prepared, self._builds[at])
 
     def _record(self, prepared: PreparedRun, made: RunDraft, key: Any) -> None:
         """Write the provenance of a run, or link that of another: it differs by seeds only."""
@@ -80,15 +94,15 @@ class RunBatch:
         """Let the runs appear, in their order. Raises CallError, SystemFault."""
         waiting = iter(self.drafts[:])
         while some := list(islice(waiting, TOGETHER)):
-            folders = [(one.publish(), one.run) for one in some]
+            folders = [(one.publish(), one.run) for one, _ in some]
             del self.drafts[: len(some)]
             with self.store.transaction():
                 for folder, run in folders:
                     add_to_store(self.store, folder, run)
-            yield from (run for _, run in folders)
+            yield from (shown for _, shown in some if shown is not None)
 
     def close(self) -> None:
-        for one in self.drafts:
+        for one, _ in self.drafts:
             one.discard()
         self.drafts = []
 
@@ -105,4 +119,6 @@ def _key(submission: Submission) -> Any:
 def _like(submission: Submission, known: PreparedRun) -> Submission:
     """The same submission with what is known from one that is alike."""
     code = replace(submission.code, commit=known.run.commit, is_commit_known=True)
-    return replace(submission, is_unchecked=True, prepared=known.environment, code=code)
+    build = tuple(other for other in known.submission.waits_for if other.is_build)
+    waits_for = (*submission.waits_for, *build)
+    return replace(submission, is_unchecked=True, prepared=known.environment, code=code, waits_for=waits_for)

@@ -54,7 +54,7 @@ def start_run(asked: StartArguments) -> Document:
         on=asked.on or default_backend(loaded.spec.backend),
     )
     with opened(settled=False) as workspace:
-        (create,) = workspace.acts.prepare(submission, quiet=True)
+        create = workspace.acts.prepare(submission, quiet=True)
         run = create()
         leave(workspace, run)
         return _document(run)
