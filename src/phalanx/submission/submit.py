@@ -13,6 +13,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -242,15 +243,15 @@ def draft(
     if submission.is_remote:
         source["remote"] = True
     files = {run_paths.SUBMITTED: json.dumps(source).encode(), **files_of(prepared)}
+    keep = partial(_keep_environment, home, prepared, beside)
+    return home.draft(run, files, keep, fill, filter(None, [_waiting_for_build(prepared)]))
 
-    def keep_environment() -> None:
-        if beside is None:
-            home.keep_environment(run.id, prepared.environment.variables)
-        else:
-            home.share_environment(beside.run.id, run.id)
 
-    building = _waiting_for_build(prepared)
-    return home.draft(run, files, keep_environment, fill, [building] if building is not None else [])
+def _keep_environment(home: Home, prepared: PreparedRun, beside: RunDraft | None) -> None:
+    if beside is None:
+        home.keep_environment(prepared.run.id, prepared.environment.variables)
+    else:
+        home.share_environment(beside.run.id, prepared.run.id)
 
 
 def submitted(prepared: PreparedRun) -> Run:

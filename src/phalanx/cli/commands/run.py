@@ -146,8 +146,8 @@ def command(
     With PHALANX_SERVER set, or after `phalanx login`, the server runs the file. The current folder is uploaded,
     except files matched by .polyaxonignore and .gitignore.
     """
-    from phalanx.launch.file_references import load_files
     from phalanx.cli.run_watch import watch_or_detach
+    from phalanx.launch.file_references import load_files
     from phalanx.submission.model import CodeSource, Submission
 
     values, environment, timeout_s = parse_params(params), dict(os.environ), seconds_of("--timeout", timeout)
