@@ -13,7 +13,7 @@ import pytest
 
 from phalanx.errors import CallError
 from phalanx.run_paths import RECORDS
-from phalanx.submission.batch import RunBatch
+from phalanx.submission.batch import SubmissionBatch
 from phalanx.submission.model import Remark, Submission
 from tests.scheduler.working import Works
 from tests.submission.samples import submission_of
@@ -27,8 +27,8 @@ def said() -> list[Remark]:
 
 
 @pytest.fixture
-def batch(works: Works, said: list[Remark]) -> Iterator[RunBatch]:
-    with closing(RunBatch(works.home, works.store, said.append, ["phalanx", "run"])) as found:
+def batch(works: Works, said: list[Remark]) -> Iterator[SubmissionBatch]:
+    with closing(SubmissionBatch(works.home, works.store, said.append, ["phalanx", "run"])) as found:
         yield found
 
 
@@ -40,7 +40,7 @@ def hidden(works: Works) -> list[str]:
     return [path.name for path in works.home.runs.iterdir() if path.name.startswith(".")]
 
 
-def test_nothing_appears_before_all_are_checked(works: Works, batch: RunBatch, tmp_path: Path) -> None:
+def test_nothing_appears_before_all_are_checked(works: Works, batch: SubmissionBatch, tmp_path: Path) -> None:
     batch.add(of(FILE, tmp_path), times=2)
     batch.add(of(FILE, tmp_path, seed=7))
     assert works.home.run_ids() == []
@@ -51,7 +51,7 @@ def test_nothing_appears_before_all_are_checked(works: Works, batch: RunBatch, t
     assert works.settle(*(run.id for run in runs)).status == "succeeded"
 
 
-def test_a_refused_run_leaves_nothing_of_the_others(works: Works, batch: RunBatch, tmp_path: Path) -> None:
+def test_a_refused_run_leaves_nothing_of_the_others(works: Works, batch: SubmissionBatch, tmp_path: Path) -> None:
     batch.add(of(FILE, tmp_path), times=3)
     greedy = {**FILE, "environment": {"resources": {"cpu": {"requests": 1e6}}}}
     with pytest.raises(CallError, match="requests more"):
@@ -62,7 +62,9 @@ def test_a_refused_run_leaves_nothing_of_the_others(works: Works, batch: RunBatc
     assert list(works.home.environments.iterdir()) == []
 
 
-def test_a_call_killed_while_runs_appear_leaves_whole_runs(works: Works, batch: RunBatch, tmp_path: Path) -> None:
+def test_a_call_killed_while_runs_appear_leaves_whole_runs(
+    works: Works, batch: SubmissionBatch, tmp_path: Path
+) -> None:
     batch.add(of(FILE, tmp_path), times=3)
     (first, _), *_ = batch.drafts
     first.publish()  # and the process is killed before there is a row
@@ -75,7 +77,7 @@ def test_a_call_killed_while_runs_appear_leaves_whole_runs(works: Works, batch: 
 
 
 def test_the_environment_and_provenance_of_alike_runs_are_kept_once(
-    works: Works, batch: RunBatch, tmp_path: Path
+    works: Works, batch: SubmissionBatch, tmp_path: Path
 ) -> None:
     batch.add(of(FILE, tmp_path), times=2)
     batch.add(of(FILE, tmp_path, seed=7))
@@ -88,13 +90,15 @@ def test_the_environment_and_provenance_of_alike_runs_are_kept_once(
     assert kept[0].stat().st_mode & 0o777 == files[0].stat().st_mode & 0o777 == 0o600
 
 
-def test_a_remark_about_all_is_made_once(works: Works, batch: RunBatch, said: list[Remark], tmp_path: Path) -> None:
+def test_a_remark_about_all_is_made_once(
+    works: Works, batch: SubmissionBatch, said: list[Remark], tmp_path: Path
+) -> None:
     file = {**FILE, "build": {"image": "python:3"}}
     batch.add(of(file, tmp_path), times=5)
     assert len([remark for remark in said if "not in the image" in str(remark.about)]) == 1
 
 
-def test_runs_with_the_same_build_wait_for_one(works: Works, batch: RunBatch, tmp_path: Path) -> None:
+def test_runs_with_the_same_build_wait_for_one(works: Works, batch: SubmissionBatch, tmp_path: Path) -> None:
     file = {**FILE, "build": {"build_steps": ["true"]}}
     for seed in (1, 2):
         batch.add(replace(of(file, tmp_path, seed=seed), is_built=True), times=2)

@@ -37,9 +37,9 @@ class HomeBatch:
     """Runs that a call queues in the home of this machine: all of them, or none."""
 
     def __init__(self, home: Home, store: Store, *, quiet: bool) -> None:
-        from phalanx.submission.batch import RunBatch
+        from phalanx.submission.batch import SubmissionBatch
 
-        self._batch = RunBatch(home, store, remark_printer(quiet=quiet), sys.argv)
+        self._batch = SubmissionBatch(home, store, remark_printer(quiet=quiet), sys.argv)
 
     def add(self, submission: Submission, times: int, place: str) -> None:  # noqa: ARG002 - it refuses at once
         self._batch.add(submission, times)

@@ -31,7 +31,7 @@ from phalanx.submission.submit import after_build, build_underway, draft, prepar
 TOGETHER = 200  # rows of a transaction: other writers of the database wait meanwhile
 
 
-class RunBatch:
+class SubmissionBatch:
     """To be closed: that removes what was not published."""
 
     def __init__(self, home: Home, store: Store, notify: Notify, command_line: Sequence[str] = ()) -> None:
