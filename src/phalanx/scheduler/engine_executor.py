@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -55,6 +55,7 @@ class EngineExecutor:
         self.arrays = ArraySubmissions(self.view, self.submissions, arrays)
         self.handles: dict[tuple[str, int], str] = {}  # by attempt: they do not change, and reading files is slow
         self.cancellations = Cancellations(self.view)
+        self.compared: Mapping[str, Observation] = {}  # the jobs as the last poll reported them
         self.strays_since: dict[str, float] = {}  # running jobs of finished runs: when they were first seen
         self.noticed: dict[tuple[str, int], float] = {}  # when a job was first seen to have started an attempt
         self.poll_at = float("-inf")
@@ -80,26 +81,30 @@ class EngineExecutor:
 
     # state of the engine -----------------------------------------------------------------------------------------
 
-    def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:
-        now = time.monotonic()
-        if now < self.poll_at or not runs:
-            return
+    @property
+    def is_poll_due(self) -> bool:
+        return time.monotonic() >= self.poll_at
+
+    def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> Collection[str]:
+        if not self.is_poll_due or not runs:
+            return ()
         live = {(folder.run_id, folder.attempt - earlier) for folder in runs.values() for earlier in (0, 1)}
         self.handles = {key: handle for key, handle in self.handles.items() if key in live}
         self.noticed = {key: at for key, at in self.noticed.items() if key[0] in self.handles.values()}
         self.cancellations.keep(set(self.handles.values()))
         self.finder.keep(live)
         self.view.wanted = frozenset(handle for folder in runs.values() if (handle := self.handle(folder)) is not None)
-        before = {handle: self.view.known.get(handle) for handle in self.view.wanted}
         self.view.ask()
         if self.view.is_asking:
-            return  # a later pass reads the answer
+            return ()  # a later pass reads the answer
+        before, self.compared = self.compared, self.view.known
+        news = {handle for handle in self.view.wanted if before.get(handle) != self.compared.get(handle)}
         self._cancel_strays(runs, is_over)
         took_s = self.view.answered_at - self.view.asked_at if not self.trouble else 0.0
-        is_news = any(seen != self.view.known.get(handle) for handle, seen in before.items())
         slowest_s = self.engine.slowest_poll_s
-        self.poll_s = min(slowest_s, POLL_S if is_news else self.poll_s * 1.3)
+        self.poll_s = min(slowest_s, POLL_S if news else self.poll_s * 1.3)
         self.poll_at = time.monotonic() + max(self.poll_s, min(20 * took_s, 4 * slowest_s))
+        return [run_id for run_id, folder in runs.items() if self.handle(folder) in news] if news else ()
 
     def _cancel_strays(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:
         """Cancel jobs of finished runs. A job may be requeued if it finishes just as a node is lost, or may continue if

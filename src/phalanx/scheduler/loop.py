@@ -29,7 +29,7 @@ from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
 from phalanx.scheduler import active_runs, dependencies, holds, retry
-from phalanx.scheduler.active_runs import AttemptOutcome
+from phalanx.scheduler.active_runs import ActiveRun, AttemptOutcome, RunList
 from phalanx.scheduler.engine_executor import EngineExecutor, early_status
 from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.group_pass import GroupPass
@@ -45,6 +45,7 @@ from phalanx.store.statuses import Status, is_queued
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
+LOOKS_S = 0.03  # CPU time of the looks at remote runs per pass: a pass must not take longer when thousands run
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
 Answer = TypeVar("Answer")
 
@@ -57,6 +58,7 @@ class Scheduler(Ledger):
         self.is_local, self.is_elsewhere = f"backend:{'|'.join(here)}", f"backend:~{'|'.join(here)}"
         self.room, self.gpus = this_machine()
         self.started: list[Run] = []
+        self.started_runs = RunList(store, f"{STARTED}, {IS_RUN}")
         self.has_acted = False  # whether the last pass started or ended remote runs
         self.trouble = ""  # the last error, for the log
         self.executors = Executors(home)
@@ -78,12 +80,12 @@ class Scheduler(Ledger):
         self.groups.look()
         for run_id in self.home.asked_to_stop():
             self._apply_stop(run_id)
-        found = self.store.runs(f"{STARTED}, {IS_RUN}", sort="created_at", limit=None)
+        found = self.started_runs.read()
         self.started = [run for run in found if not (is_queued(run.status, run.attempt) or self.groups.is_packed(run))]
-        known = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
-        self.executors.poll(known, self.is_over)
+        for run_id in self.executors.poll(self.started, self.attempt_folder, self.watched, self.is_over):
+            self.watched[run_id].look_at = 0.0
         used = NOTHING
-        for run in self.started:
+        for run in active_runs.due(self.started, self.watched, self.executors.of_runs, self._is_late):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
@@ -107,6 +109,13 @@ class Scheduler(Ledger):
         self.has_acted |= self.executors.finish_pass(self.groups.limits, self.started)
         self._apply_refusals()
         return unfinished
+
+    def _is_late(self, began_s: float, watched: ActiveRun) -> bool:
+        """Whether a pass that began looking at this CPU time leaves a remote run to the next one."""
+        if time.thread_time() - began_s < LOOKS_S:
+            return False
+        self.has_acted |= watched.look_at == 0.0  # its job has changed, or it was asked to stop: no long pause
+        return True
 
     @property
     def is_idle_here(self) -> bool:
