@@ -25,7 +25,7 @@ from phalanx.store.sql import label
 BATCH = 500
 MOST_PROJECTS = 400  # in addition to a query's parameters: at most 999
 _SEEN = "key, id, project, status, attempt, updated_at"
-_STAMP = "key, updated_at, status, attempt, reason, name, priority, archived"
+_STAMP = "key, id, updated_at, status, attempt, reason, name, priority, archived"
 _ACTIVE = f"status NOT IN ({', '.join(map(repr, DONE))})"
 
 # The set is small and has an index of its own, so counts by other indexes need no row of `runs`.
