@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,11 +55,12 @@ def test_a_late_pass_leaves_remote_runs_to_the_next_one_and_those_that_waited_lo
         "c": SimpleNamespace(look_at=1.0),
         "later": SimpleNamespace(look_at=float("inf")),
     }
-    looked: list[str] = []
-
-    def is_late(_: float, one: Any) -> bool:
-        return len(looked) >= 4
-
-    for one in due(runs, watched, {"a", "b", "c", "later", "new"}, is_late):
-        looked.append(one.id)  # noqa: PERF401 - `is_late` reads it meanwhile
+    late: list[Any] = []
+    looked = []
+    for one in due(runs, watched, {"a", "b", "c", "later", "new"}, 0.02, late):
+        looked.append(one.id)
+        began = time.thread_time()
+        while len(looked) == 4 and time.thread_time() < began + 0.03:
+            pass  # uses up the time of the pass
     assert looked == ["here", "new", "b", "c"]
+    assert late == [watched["a"]]

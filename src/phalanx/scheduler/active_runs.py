@@ -167,10 +167,11 @@ def due(
     runs: Sequence[Run],
     watched: Mapping[str, ActiveRun],
     elsewhere: Container[str],
-    is_late: Callable[[float, ActiveRun], bool],
+    most_s: float,
+    late: list[ActiveRun],
 ) -> Iterator[Run]:
     """The runs to look at in this pass: all that are new or of this machine, and those `elsewhere` that have waited the
-    longest for it, as long as the pass is not late. Others wait for a later pass."""
+    longest for it, until this took so much CPU time. The others are `late`: they wait for a later pass."""
     now, began_s = time.monotonic(), time.thread_time()
     remote: list[tuple[float, int, Run]] = []
     for place, run in enumerate(runs):
@@ -181,8 +182,10 @@ def due(
             remote.append((known.look_at, place, run))
     for _, _, run in sorted(remote):
         known = watched.get(run.id)
-        if known is None or not is_late(began_s, known):
+        if known is None or time.thread_time() - began_s < most_s:
             yield run
+        else:
+            late.append(known)
 
 
 def observe_replicas(

@@ -55,7 +55,6 @@ class EngineExecutor:
         self.arrays = ArraySubmissions(self.view, self.submissions, arrays)
         self.handles: dict[tuple[str, int], str] = {}  # by attempt: they do not change, and reading files is slow
         self.cancellations = Cancellations(self.view)
-        self.compared: Mapping[str, Observation] = {}  # the jobs as the last poll reported them
         self.strays_since: dict[str, float] = {}  # running jobs of finished runs: when they were first seen
         self.noticed: dict[tuple[str, int], float] = {}  # when a job was first seen to have started an attempt
         self.poll_at = float("-inf")
@@ -97,8 +96,7 @@ class EngineExecutor:
         self.view.ask()
         if self.view.is_asking:
             return ()  # a later pass reads the answer
-        before, self.compared = self.compared, self.view.known
-        news = {handle for handle in self.view.wanted if before.get(handle) != self.compared.get(handle)}
+        news = self.view.news()
         self._cancel_strays(runs, is_over)
         took_s = self.view.answered_at - self.view.asked_at if not self.trouble else 0.0
         slowest_s = self.engine.slowest_poll_s
@@ -218,10 +216,13 @@ class EngineExecutor:
     def run_arrays(self, limits: Mapping[str, int], started: Mapping[str, Iterable[AttemptFolder]]) -> bool:
         """Submit the arrays that are due. `limits`: how many runs of a group may run at the same time. `started`: the
         attempts of each of these groups. True if the next pass will submit more."""
-        return self.arrays.run_pass(limits, {group: self._jobs(folders) for group, folders in started.items()})
-
-    def _jobs(self, folders: Iterable[AttemptFolder]) -> list[AttemptJob]:
-        return [AttemptJob(one.run_id, one.attempt, self.handle(one)) for one in folders]
+        return self.arrays.run_pass(
+            limits,
+            {
+                group: [AttemptJob(one.run_id, one.attempt, self.handle(one)) for one in folders]
+                for group, folders in started.items()
+            },
+        )
 
     def refusals(self) -> dict[str, Future[Result]]:
         """The submissions that are over without a job, by run: the engine rejected them, or they raised an OSError."""

@@ -85,10 +85,12 @@ class Scheduler(Ledger):
         for run_id in self.executors.poll(self.started, self.attempt_folder, self.watched, self.is_over):
             self.watched[run_id].look_at = 0.0
         used = NOTHING
-        for run in active_runs.due(self.started, self.watched, self.executors.of_runs, self._is_late):
+        late: list[ActiveRun] = []
+        for run in active_runs.due(self.started, self.watched, self.executors.of_runs, LOOKS_S, late):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
+        self.has_acted |= any(one.look_at == 0.0 for one in late)  # their jobs have changed: no long pause
         dependencies.settle_all(self, self._guarded, self._up_to_date, self.queued_dependencies.is_queued)
         self.queued_dependencies.follow_all(self._guarded)
         groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs
@@ -107,15 +109,8 @@ class Scheduler(Ledger):
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
         self.has_acted |= self.executors.finish_pass(self.groups.limits, self.started)
-        self._apply_refusals()
+        _apply_refusals(self, self._guarded)
         return unfinished
-
-    def _is_late(self, began_s: float, watched: ActiveRun) -> bool:
-        """Whether a pass that began looking at this CPU time leaves a remote run to the next one."""
-        if time.thread_time() - began_s < LOOKS_S:
-            return False
-        self.has_acted |= watched.look_at == 0.0  # its job has changed, or it was asked to stop: no long pause
-        return True
 
     @property
     def is_idle_here(self) -> bool:
@@ -226,15 +221,6 @@ class Scheduler(Ledger):
             runner.fail_start(attempt_folder, fault)
         except (OSError, ValueError, KeyError) as fault:
             self.finish(run, Status.FAILED, f"could not be started: {fault}")
-
-    def _apply_refusals(self) -> None:
-        """Fail the runs whose submission was rejected."""
-        for executor in self.executors.elsewhere:
-            for run_id, result in executor.refusals().items():
-                run = self.store.find(run_id)
-                refusal = self._guarded(lambda _: result.result(), run, None)  # noqa: B023 - called at once
-                if refusal is not None:
-                    self.finish(run, Status.FAILED, f"{executor.engine.name} refused the job: {refusal}")
 
     def _start_here(self, run: Run, attempt_folder: AttemptFolder, working: Path) -> None:
         others = [self.facts(other) for other in self.started if other.id != run.id and other.backend in self.here]
@@ -378,6 +364,18 @@ class Scheduler(Ledger):
             watched.look_at = now  # a job that waits ends at once
             self.has_acted = True
             self.executors.of(run).signal(attempt_folder, seen, number, all_of_it=all_of_it)
+
+
+def _apply_refusals(
+    scheduler: Scheduler, guarded: Callable[[Callable[[Run], str | None], Run, None], str | None]
+) -> None:
+    """Fail the runs whose submission was rejected."""
+    for executor in scheduler.executors.elsewhere:
+        for run_id, result in executor.refusals().items():
+            run = scheduler.store.find(run_id)
+            refusal = guarded(lambda _: result.result(), run, None)  # noqa: B023 - called at once
+            if refusal is not None:
+                scheduler.finish(run, Status.FAILED, f"{executor.engine.name} refused the job: {refusal}")
 
 
 def _start_request(
