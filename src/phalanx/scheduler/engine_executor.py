@@ -216,13 +216,11 @@ class EngineExecutor:
     def run_arrays(self, limits: Mapping[str, int], started: Mapping[str, Iterable[AttemptFolder]]) -> bool:
         """Submit the arrays that are due. `limits`: how many runs of a group may run at the same time. `started`: the
         attempts of each of these groups. True if the next pass will submit more."""
-        return self.arrays.run_pass(
-            limits,
-            {
-                group: [AttemptJob(one.run_id, one.attempt, self.handle(one)) for one in folders]
-                for group, folders in started.items()
-            },
-        )
+        found = ((group, one) for group, folders in started.items() for one in folders)
+        jobs: dict[str, list[AttemptJob]] = {group: [] for group in started}
+        for group, one in found:
+            jobs[group].append(AttemptJob(one.run_id, one.attempt, self.handle(one)))
+        return self.arrays.run_pass(limits, jobs)
 
     def refusals(self) -> dict[str, Future[Result]]:
         """The submissions that are over without a job, by run: the engine rejected them, or they raised an OSError."""
@@ -292,15 +290,7 @@ class EngineExecutor:
         seen = self.observation(attempt_folder)
         if seen is None or seen.state != ENDED:
             return None
-        return self.engine.refine(seen, self._said(attempt_folder))
-
-    def _said(self, attempt_folder: AttemptFolder) -> tuple[str, ...]:
-        """The last output lines of the script of an ended job."""
-        log = self.engine.log_of(attempt_folder.run_folder, self.handle(attempt_folder) or "")
-        if log.exists() or attempt_folder.facts_file.exists():
-            return attempts.tail_of(log)
-        fault = f"it could not write to {attempt_folder.run_folder}"
-        return (f"{COMPLAINT}{fault}: set PHALANX_HOME to a path that the nodes can write",)
+        return self.engine.refine(seen, _said(self, attempt_folder))
 
     def observe(self, attempt_folder: AttemptFolder) -> dict[str, ReplicaState]:
         handle = self.handle(attempt_folder)
@@ -315,7 +305,7 @@ class EngineExecutor:
             and attempt_folder.facts_file.exists()
         ):
             verdict = None
-        said = self._said(attempt_folder) if verdict is not None and verdict.cause != Cause.STOPPED else ()
+        said = _said(self, attempt_folder) if verdict is not None and verdict.cause != Cause.STOPPED else ()
         ends = {name: read_end(attempt_folder.folder(name)) for name in attempt_folder.replicas}
         if verdict is not None and not any(ends.values()):  # the script's output only explains a job without any end
             verdict = _with_complaint(verdict, said)
@@ -381,6 +371,15 @@ def early_status(executor: EngineExecutor, attempt_folder: AttemptFolder) -> tup
     if step:
         return Status.BUILDING, f"virtual environment on {seen.nodes}: {step}"
     return Status.STARTING, f"{executor.handle(attempt_folder)} on {seen.nodes}"
+
+
+def _said(executor: EngineExecutor, attempt_folder: AttemptFolder) -> tuple[str, ...]:
+    """The last output lines of the script of an ended job."""
+    log = executor.engine.log_of(attempt_folder.run_folder, executor.handle(attempt_folder) or "")
+    if log.exists() or attempt_folder.facts_file.exists():
+        return attempts.tail_of(log)
+    fault = f"it could not write to {attempt_folder.run_folder}"
+    return (f"{COMPLAINT}{fault}: set PHALANX_HOME to a path that the nodes can write",)
 
 
 def _progress(attempt_folder: AttemptFolder) -> str:

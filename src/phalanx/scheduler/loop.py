@@ -366,9 +366,7 @@ class Scheduler(Ledger):
             self.executors.of(run).signal(attempt_folder, seen, number, all_of_it=all_of_it)
 
 
-def _apply_refusals(
-    scheduler: Scheduler, guarded: Callable[[Callable[[Run], str | None], Run, None], str | None]
-) -> None:
+def _apply_refusals(scheduler: Scheduler, guarded: dependencies.Guard) -> None:
     """Fail the runs whose submission was rejected."""
     for executor in scheduler.executors.elsewhere:
         for run_id, result in executor.refusals().items():
