@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from phalanx.scheduler.active_runs import RunList, due
+from phalanx.scheduler.active_runs import StartedRuns, due
 from phalanx.store import Run, Store
 from tests.store.samples import run, status
 
@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Any:
 def test_only_runs_whose_row_has_changed_are_read_again(store: Store) -> None:
     for number in range(3):
         store.add(run(f"r{number}", -number, status="running"))
-    found = RunList(store, "status:running")
+    found = StartedRuns(store, "status:running")
     first = found.read()
     assert [one.id for one in first] == ["r2", "r1", "r0"]
     assert all(again is before for again, before in zip(found.read(), first, strict=True))
@@ -39,7 +39,7 @@ def test_only_runs_whose_row_has_changed_are_read_again(store: Store) -> None:
 
 def test_a_run_with_the_key_of_a_removed_one_is_another_run(store: Store) -> None:
     store.add(run("a", status="running"))
-    found = RunList(store, "status:running")
+    found = StartedRuns(store, "status:running")
     assert [one.id for one in found.read()] == ["a"]
     store.delete("a")
     store.add(run("b", status="running"))

@@ -66,7 +66,7 @@ class AttemptOutcome(NamedTuple):
         )
 
 
-class RunList:
+class StartedRuns:
     """The runs that match a query, oldest first. Only those whose row has changed are read again. Their params and
     metrics may be older."""
 

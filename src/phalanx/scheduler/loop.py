@@ -29,7 +29,7 @@ from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
 from phalanx.scheduler import active_runs, dependencies, holds, retry
-from phalanx.scheduler.active_runs import ActiveRun, AttemptOutcome, RunList
+from phalanx.scheduler.active_runs import ActiveRun, AttemptOutcome, StartedRuns
 from phalanx.scheduler.engine_executor import EngineExecutor, early_status
 from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.group_pass import GroupPass
@@ -58,7 +58,7 @@ class Scheduler(Ledger):
         self.is_local, self.is_elsewhere = f"backend:{'|'.join(here)}", f"backend:~{'|'.join(here)}"
         self.room, self.gpus = this_machine()
         self.started: list[Run] = []
-        self.started_runs = RunList(store, f"{STARTED}, {IS_RUN}")
+        self.started_runs = StartedRuns(store, f"{STARTED}, {IS_RUN}")
         self.has_acted = False  # whether the last pass started or ended remote runs
         self.trouble = ""  # the last error, for the log
         self.executors = Executors(home)
