@@ -130,10 +130,11 @@ ALLOWED: dict[str, set[str]] = {
         ),
         *("home", "store", "tracking", "stored_plan", "errors", "extras"),
     },
+    "submitit": {"launch", "submission", "store", "stored_plan", "errors"},
     "server": {EVERYTHING},
     "cli": {EVERYTHING},
 }
-NEVER = {"server": {"cli", "client", "exchange", "formats", "launch"}}
+NEVER = {"server": {"cli", "client", "exchange", "formats", "launch", "submitit"}}
 # Standard library only, Python 3.8+.
 PORTABLE = (
     *FILES_OF_RUNS,
@@ -172,7 +173,7 @@ WORDS_OF_THE_DOMAIN = {
     *("naming", "sizing", "pending", "lightning", "tracking", "r0002_tracking"),
     *("gang_scheduling", "chart_encoding", "early_stopping", "pytorch_lightning"),
 }
-POLYAXON = "phalanx.tracking.polyaxon."  # its names are Polyaxon's
+NAMES_OF_OTHERS = ("phalanx.tracking.polyaxon.", "phalanx.submitit.")  # Polyaxon's and submitit's
 LONGEST_FILE = 600
 LONGEST_CLASS = 320
 
@@ -366,7 +367,7 @@ def test_no_two_public_classes_share_a_name() -> None:
     homes: dict[str, list[str]] = {}
     for module in FILES:
         for name, _length in source_of(module).classes:
-            if not name.startswith("_") and not module.startswith(POLYAXON):
+            if not name.startswith("_") and not module.startswith(NAMES_OF_OTHERS):
                 homes.setdefault(name, []).append(module)
     assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
 

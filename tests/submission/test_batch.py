@@ -62,9 +62,7 @@ def test_a_refused_run_leaves_nothing_of_the_others(works: Works, batch: Submiss
     assert list(works.home.environments.iterdir()) == []
 
 
-def test_a_call_killed_while_runs_appear_leaves_whole_runs(
-    works: Works, batch: SubmissionBatch, tmp_path: Path
-) -> None:
+def test_a_call_killed_in_between_leaves_whole_runs(works: Works, batch: SubmissionBatch, tmp_path: Path) -> None:
     batch.add(of(FILE, tmp_path), times=3)
     (first, _), *_ = batch.drafts
     first.publish()  # and the process is killed before there is a row

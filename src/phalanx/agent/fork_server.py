@@ -64,6 +64,7 @@ class ForkServer:
         self.waiting: list[int] = []  # the numbers of requests without an answer, in order
         self.results: dict[int, Exception | None] = {}
         self.received = b""
+        self.has_ended = False  # an agent, since `wait_for_end` was called
 
     def start_agent(self, program: Sequence[str], asked: AgentStart, timeout_s: float) -> None:
         """Start an agent and wait until it runs. Raises what `send` and `answers` have."""
@@ -107,8 +108,10 @@ class ForkServer:
         """Wait until an agent has ended since the last call. False if none has within this time."""
         if self.channel is None:
             time.sleep(timeout_s)
-            return False
-        return self._read(timeout_s)
+        elif not self.has_ended:
+            self._read(timeout_s)
+        found, self.has_ended = self.has_ended, False
+        return found
 
     def _wait(self, timeout_s: float) -> None:
         until = time.monotonic() + timeout_s
@@ -133,10 +136,12 @@ class ForkServer:
         self.received += more
         whole = len(self.received) - len(self.received) % _ANSWER.size
         for number, code in _ANSWER.iter_unpack(self.received[:whole]):
-            if number in self.waiting:  # otherwise the end of an agent
-                self.waiting.remove(number)
-                self.results[number] = subprocess.CalledProcessError(code, self.serves[0]) if code else None
-                self.deaths = 0
+            if number not in self.waiting:
+                self.has_ended = True
+                continue
+            self.waiting.remove(number)
+            self.results[number] = subprocess.CalledProcessError(code, self.serves[0]) if code else None
+            self.deaths = 0
         self.received = self.received[whole:]
         return True
 

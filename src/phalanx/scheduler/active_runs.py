@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -66,6 +66,27 @@ class AttemptOutcome(NamedTuple):
         )
 
 
+class StartedRuns:
+    """The runs that match a query, oldest first. Only those whose row has changed are read again. Their params and
+    metrics may be older."""
+
+    def __init__(self, store: Store, query: str) -> None:
+        self.store, self.query = store, query
+        self._known: dict[int, tuple[tuple[Any, ...], Run]] = {}  # by key: the stamp of the row, and the run
+        self._sorted: list[Run] = []
+
+    def read(self) -> list[Run]:
+        stamps = {stamp[0]: stamp for stamp in self.store.stamps(self.query)}
+        changed = [key for key, stamp in stamps.items() if key not in self._known or self._known[key][0] != stamp]
+        if changed or len(stamps) != len(self._known):
+            known = {key: found for key, found in self._known.items() if key in stamps}
+            known.update((key, (stamps[key], run)) for key, run in self.store.by_key(changed))
+            self._known = known
+            ordered = sorted(known.items(), key=lambda item: (item[1][1].created_at, item[0]))
+            self._sorted = [run for _, (_, run) in ordered]
+        return list(self._sorted)
+
+
 @dataclass(slots=True)
 class ActiveRun:
     """In-memory state of an unfinished run. All of it can be read again from the run's folder."""
@@ -80,6 +101,7 @@ class ActiveRun:
     asked_to_end: float | None = None  # time of the last signal to end
     absent_since: float | None = None  # when an agent was first found missing
     look_at: float = 0.0  # earliest time of the next look
+    folder: AttemptFolder | None = None  # of its attempt
     job: tuple[str, str] | None = None  # handle and nodes that were last written to the store
     waits_for: str | None = None  # the waiting reason that was last written to the store
     listen_at: float = 0.0
@@ -139,6 +161,31 @@ class ActiveRun:
         is_dead = (allowed_s is not None and silent_s(attempt_folder) > allowed_s) or is_stuck(attempt_folder)
         self.listen_at = time.monotonic() + max(LISTEN_S, 20 * (time.monotonic() - began))  # reading many logs is slow
         return is_dead
+
+
+def due(
+    runs: Sequence[Run],
+    watched: Mapping[str, ActiveRun],
+    elsewhere: Container[str],
+    most_s: float,
+    late: list[ActiveRun],
+) -> Iterator[Run]:
+    """The runs to look at in this pass: all that are new or of this machine, and those `elsewhere` that have waited the
+    longest for it, until this took so much CPU time. The others are `late`: they wait for a later pass."""
+    now, began_s = time.monotonic(), time.thread_time()
+    remote: list[tuple[float, int, Run]] = []
+    for place, run in enumerate(runs):
+        known = watched.get(run.id)
+        if known is None or run.id not in elsewhere:
+            yield run
+        elif now >= known.look_at:
+            remote.append((known.look_at, place, run))
+    for _, _, run in sorted(remote):
+        known = watched.get(run.id)
+        if known is None or time.thread_time() - began_s < most_s:
+            yield run
+        else:
+            late.append(known)
 
 
 def observe_replicas(

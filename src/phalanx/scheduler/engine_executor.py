@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -80,26 +80,29 @@ class EngineExecutor:
 
     # state of the engine -----------------------------------------------------------------------------------------
 
-    def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:
-        now = time.monotonic()
-        if now < self.poll_at or not runs:
-            return
+    @property
+    def is_poll_due(self) -> bool:
+        return time.monotonic() >= self.poll_at
+
+    def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> Collection[str]:
+        if not self.is_poll_due or not runs:
+            return ()
         live = {(folder.run_id, folder.attempt - earlier) for folder in runs.values() for earlier in (0, 1)}
         self.handles = {key: handle for key, handle in self.handles.items() if key in live}
         self.noticed = {key: at for key, at in self.noticed.items() if key[0] in self.handles.values()}
         self.cancellations.keep(set(self.handles.values()))
         self.finder.keep(live)
         self.view.wanted = frozenset(handle for folder in runs.values() if (handle := self.handle(folder)) is not None)
-        before = {handle: self.view.known.get(handle) for handle in self.view.wanted}
         self.view.ask()
         if self.view.is_asking:
-            return  # a later pass reads the answer
+            return ()  # a later pass reads the answer
+        news = self.view.news()
         self._cancel_strays(runs, is_over)
         took_s = self.view.answered_at - self.view.asked_at if not self.trouble else 0.0
-        is_news = any(seen != self.view.known.get(handle) for handle, seen in before.items())
         slowest_s = self.engine.slowest_poll_s
-        self.poll_s = min(slowest_s, POLL_S if is_news else self.poll_s * 1.3)
+        self.poll_s = min(slowest_s, POLL_S if news else self.poll_s * 1.3)
         self.poll_at = time.monotonic() + max(self.poll_s, min(20 * took_s, 4 * slowest_s))
+        return [run_id for run_id, folder in runs.items() if self.handle(folder) in news] if news else ()
 
     def _cancel_strays(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:
         """Cancel jobs of finished runs. A job may be requeued if it finishes just as a node is lost, or may continue if
@@ -213,10 +216,11 @@ class EngineExecutor:
     def run_arrays(self, limits: Mapping[str, int], started: Mapping[str, Iterable[AttemptFolder]]) -> bool:
         """Submit the arrays that are due. `limits`: how many runs of a group may run at the same time. `started`: the
         attempts of each of these groups. True if the next pass will submit more."""
-        return self.arrays.run_pass(limits, {group: self._jobs(folders) for group, folders in started.items()})
-
-    def _jobs(self, folders: Iterable[AttemptFolder]) -> list[AttemptJob]:
-        return [AttemptJob(one.run_id, one.attempt, self.handle(one)) for one in folders]
+        found = ((group, one) for group, folders in started.items() for one in folders)
+        jobs: dict[str, list[AttemptJob]] = {group: [] for group in started}
+        for group, one in found:
+            jobs[group].append(AttemptJob(one.run_id, one.attempt, self.handle(one)))
+        return self.arrays.run_pass(limits, jobs)
 
     def refusals(self) -> dict[str, Future[Result]]:
         """The submissions that are over without a job, by run: the engine rejected them, or they raised an OSError."""
@@ -286,15 +290,7 @@ class EngineExecutor:
         seen = self.observation(attempt_folder)
         if seen is None or seen.state != ENDED:
             return None
-        return self.engine.refine(seen, self._said(attempt_folder))
-
-    def _said(self, attempt_folder: AttemptFolder) -> tuple[str, ...]:
-        """The last output lines of the script of an ended job."""
-        log = self.engine.log_of(attempt_folder.run_folder, self.handle(attempt_folder) or "")
-        if log.exists() or attempt_folder.facts_file.exists():
-            return attempts.tail_of(log)
-        fault = f"it could not write to {attempt_folder.run_folder}"
-        return (f"{COMPLAINT}{fault}: set PHALANX_HOME to a path that the nodes can write",)
+        return self.engine.refine(seen, _said(self, attempt_folder))
 
     def observe(self, attempt_folder: AttemptFolder) -> dict[str, ReplicaState]:
         handle = self.handle(attempt_folder)
@@ -309,7 +305,7 @@ class EngineExecutor:
             and attempt_folder.facts_file.exists()
         ):
             verdict = None
-        said = self._said(attempt_folder) if verdict is not None and verdict.cause != Cause.STOPPED else ()
+        said = _said(self, attempt_folder) if verdict is not None and verdict.cause != Cause.STOPPED else ()
         ends = {name: read_end(attempt_folder.folder(name)) for name in attempt_folder.replicas}
         if verdict is not None and not any(ends.values()):  # the script's output only explains a job without any end
             verdict = _with_complaint(verdict, said)
@@ -375,6 +371,15 @@ def early_status(executor: EngineExecutor, attempt_folder: AttemptFolder) -> tup
     if step:
         return Status.BUILDING, f"virtual environment on {seen.nodes}: {step}"
     return Status.STARTING, f"{executor.handle(attempt_folder)} on {seen.nodes}"
+
+
+def _said(executor: EngineExecutor, attempt_folder: AttemptFolder) -> tuple[str, ...]:
+    """The last output lines of the script of an ended job."""
+    log = executor.engine.log_of(attempt_folder.run_folder, executor.handle(attempt_folder) or "")
+    if log.exists() or attempt_folder.facts_file.exists():
+        return attempts.tail_of(log)
+    fault = f"it could not write to {attempt_folder.run_folder}"
+    return (f"{COMPLAINT}{fault}: set PHALANX_HOME to a path that the nodes can write",)
 
 
 def _progress(attempt_folder: AttemptFolder) -> str:

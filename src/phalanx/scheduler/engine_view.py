@@ -32,6 +32,7 @@ class EngineView:
         self.trouble = ""  # why the engine does not answer
         self._question: tuple[float, frozenset[str], Future[dict[str, Observation]]] | None = None
         self._retry_at = float("-inf")
+        self._compared: dict[str, Observation] = {}  # the jobs as `news` last saw them
         self._searches: dict[str, Future[dict[str, Observation]]] = {}  # by run
         self._reasons: dict[str, Future[str]] = {}  # of restarts, by handle
 
@@ -60,6 +61,11 @@ class EngineView:
         self.handles = {(seen.run_id, seen.attempt): handle for handle, seen in self.known.items()}
         missing = {handle for handle in wanted if self.state(handle) in (None, ENDED)}
         self.unseen_since = {handle: self.unseen_since.get(handle, began) for handle in missing}
+
+    def news(self) -> set[str]:
+        """The jobs that are always asked for and have changed since the last call."""
+        before, self._compared = self._compared, self.known
+        return {handle for handle in self.wanted if before.get(handle) != self.known.get(handle)}
 
     @property
     def is_asking(self) -> bool:

@@ -7,7 +7,7 @@ check that a silent agent is alive, and in how they end it.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, Protocol
 
 from phalanx.backends.contract import (
@@ -28,8 +28,13 @@ MOST_REMEMBERED = 100_000  # runs whose executor is cached
 class Executor(Protocol):
     is_here: bool
 
-    def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:
-        """Update the states of these runs. `is_over`: whether a run of this home is finished."""
+    @property
+    def is_poll_due(self) -> bool:
+        """Whether to poll in this pass."""
+
+    def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> Collection[str]:
+        """Update the states of these runs. `is_over`: whether a run of this home is finished. Returns those whose jobs
+        have changed."""
 
     def pause_s(self, attempt_folder: AttemptFolder) -> float:
         """How long to wait before the next look at a run."""
@@ -136,14 +141,25 @@ class Executors:
         if run.backend != OUTSIDE:
             self.of(run).sweep(run)
 
-    def poll(self, runs: Iterable[tuple[Run, AttemptFolder]], is_over: Callable[[str], bool]) -> None:
-        """Poll each executor once for all its runs. `is_over`: whether a run of this home is finished."""
-        folders: dict[Executor | None, dict[str, AttemptFolder]] = {known: {} for known in (None, *self.elsewhere)}
-        for run, attempt_folder in runs:
-            folders[self.of_runs.get(run.id)][run.id] = attempt_folder
-        for executor in self.elsewhere:
-            executor.poll(folders[executor], is_over)
-        self.here.poll(folders[None], is_over)
+    def poll(
+        self,
+        runs: Sequence[Run],
+        folder_of: Callable[[Run], AttemptFolder],
+        watched: Container[str],
+        is_over: Callable[[str], bool],
+    ) -> set[str]:
+        """Poll each executor once for all its runs that are watched. `is_over`: whether a run of this home is finished.
+        Returns those whose jobs have changed."""
+        changed: set[str] = set()
+        executors: tuple[tuple[Executor | None, Executor], ...] = (
+            *((executor, executor) for executor in self.elsewhere),
+            (None, self.here),
+        )
+        for known, executor in executors:
+            if executor.is_poll_due:
+                its = (run for run in runs if self.of_runs.get(run.id) is known and run.id in watched)
+                changed.update(executor.poll({run.id: folder_of(run) for run in its}, is_over))
+        return changed
 
     def finish_pass(self, limits: Mapping[str, int], started: Sequence[Run]) -> bool:
         """Cancel the jobs that were stopped in this pass, and submit the arrays that are due. `limits`: how many runs

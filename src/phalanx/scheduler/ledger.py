@@ -105,8 +105,11 @@ class Ledger:
         return run
 
     def attempt_folder(self, run: Run) -> AttemptFolder:
-        names = tuple(replica.name for replica in self.watched[run.id].plan.replicas)
-        return AttemptFolder(self.home.run(run.id).path, run.id, run.attempt, names)
+        watched = self.watched[run.id]
+        if watched.folder is None or watched.folder.attempt != run.attempt:
+            names = tuple(replica.name for replica in watched.plan.replicas)
+            watched.folder = AttemptFolder(self.home.run(run.id).path, run.id, run.attempt, names)
+        return watched.folder
 
     def facts(self, run: Run) -> Mapping[str, Any]:
         """The facts file of the run's attempt."""

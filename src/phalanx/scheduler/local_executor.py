@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -81,8 +81,13 @@ class LocalExecutor:
         """Wait until an agent has ended. False if none has within this time."""
         return self.fork_server.wait_for_end(timeout_s)
 
-    def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:  # noqa: ARG002
+    @property
+    def is_poll_due(self) -> bool:
+        return bool(self.looked_for)
+
+    def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> Collection[str]:  # noqa: ARG002
         self.looked_for = {run_id: at for run_id, at in self.looked_for.items() if run_id in runs}
+        return ()
 
     def pause_s(self, attempt_folder: AttemptFolder) -> float:  # noqa: ARG002
         return 0.0

@@ -30,7 +30,7 @@ from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState
 from phalanx.home.home import BALLAST_BYTES, Home
 from phalanx.home.run_tokens import server_environment
 from phalanx.scheduler import active_runs, dependencies, holds, retry
-from phalanx.scheduler.active_runs import AttemptOutcome
+from phalanx.scheduler.active_runs import ActiveRun, AttemptOutcome, StartedRuns
 from phalanx.scheduler.engine_executor import EngineExecutor, early_status
 from phalanx.scheduler.executors import Executors
 from phalanx.scheduler.group_pass import GroupPass
@@ -46,6 +46,7 @@ from phalanx.store.statuses import Status, is_queued
 from phalanx.tracking.external_folder import BACKEND as OUTSIDE
 
 PAGE = 20  # queued local runs per pass: a pass must not take longer when thousands wait
+LOOKS_S = 0.03  # CPU time of the looks at remote runs per pass: a pass must not take longer when thousands run
 PAGE_ELSEWHERE = 60  # queued remote runs per pass; several are submitted at the same time
 Answer = TypeVar("Answer")
 
@@ -58,6 +59,7 @@ class Scheduler(Ledger):
         self.is_local, self.is_elsewhere = f"backend:{'|'.join(here)}", f"backend:~{'|'.join(here)}"
         self.room, self.gpus = this_machine()
         self.started: list[Run] = []
+        self.started_runs = StartedRuns(store, f"{STARTED}, {IS_RUN}")
         self.has_acted = False  # whether the last pass started or ended remote runs
         self.trouble = ""  # the last error, for the log
         self.executors = Executors(home)
@@ -80,15 +82,17 @@ class Scheduler(Ledger):
         self.groups.look()
         for run_id in self.home.asked_to_stop():
             self._apply_stop(run_id)
-        found = self.store.runs(f"{STARTED}, {IS_RUN}", sort="created_at", limit=None)
+        found = self.started_runs.read()
         self.started = [run for run in found if not (is_queued(run.status, run.attempt) or self.groups.is_packed(run))]
-        known = [(run, self.attempt_folder(run)) for run in self.started if run.id in self.watched]
-        self.executors.poll(known, self.is_over)
+        for run_id in self.executors.poll(self.started, self.attempt_folder, self.watched, self.is_over):
+            self.watched[run_id].look_at = 0.0
         used = NOTHING
-        for run in self.started:
+        late: list[ActiveRun] = []
+        for run in active_runs.due(self.started, self.watched, self.executors.of_runs, LOOKS_S, late):
             if not self._guarded(self._settle, run, False) and self.executors.of(run).is_here:
                 # The usage of an unreadable run is unknown: start nothing beside it.
                 used += self.watched[run.id].share if run.id in self.watched else self.room
+        self.has_acted |= any(one.look_at == 0.0 for one in late)  # their jobs have changed: no long pause
         dependencies.settle_all(self, self._guarded, self._up_to_date, self.queued_dependencies.is_queued)
         self.queued_dependencies.follow_all(self._guarded)
         groups = self.groups.run(self._guarded)  # before the queue is read: it makes new runs
@@ -108,7 +112,7 @@ class Scheduler(Ledger):
             self._guarded(lambda run: self._place(run, NOTHING), run, None)
         self.has_acted |= len(self.started) > started
         self.has_acted |= self.executors.finish_pass(self.groups.limits, self.started)
-        self._apply_refusals()
+        _apply_refusals(self, self._guarded)
         return unfinished
 
     @property
@@ -218,15 +222,6 @@ class Scheduler(Ledger):
             self.trouble = f"run {run.id}: {fault}"  # the next pass looks for its agents, and starts it again
         except (OSError, ValueError, KeyError) as fault:
             self.finish(run, Status.FAILED, f"could not be started: {fault}")
-
-    def _apply_refusals(self) -> None:
-        """Fail the runs whose submission was rejected."""
-        for executor in self.executors.elsewhere:
-            for run_id, result in executor.refusals().items():
-                run = self.store.find(run_id)
-                refusal = self._guarded(lambda _: result.result(), run, None)  # noqa: B023 - called at once
-                if refusal is not None:
-                    self.finish(run, Status.FAILED, f"{executor.engine.name} refused the job: {refusal}")
 
     def _start_here(self, run: Run, attempt_folder: AttemptFolder, working: Path) -> None:
         others = [self.facts(other) for other in self.started if other.id != run.id and other.backend in self.here]
@@ -371,7 +366,7 @@ class Scheduler(Ledger):
             self.executors.of(run).signal(attempt_folder, seen, number, all_of_it=all_of_it)
 
 
-def _note_starts(scheduler: Scheduler, guarded: Callable[[Callable[[Run], None], Run, None], None]) -> None:
+def _note_starts(scheduler: Scheduler, guarded: dependencies.Guard) -> None:
     """Wait for the agents that were requested, and record that they have started. They start at the same time."""
     results = scheduler.executors.here.started()
     for run in [run for run in scheduler.started if run.id in results]:
@@ -385,6 +380,16 @@ def _note_start(scheduler: Scheduler, fault: Exception | None, run: Run) -> None
         runner.fail_start(scheduler.attempt_folder(run), fault)
     else:
         scheduler.trouble = f"run {run.id}: {fault}"  # the next pass looks for its agents, and starts it again
+
+
+def _apply_refusals(scheduler: Scheduler, guarded: dependencies.Guard) -> None:
+    """Fail the runs whose submission was rejected."""
+    for executor in scheduler.executors.elsewhere:
+        for run_id, result in executor.refusals().items():
+            run = scheduler.store.find(run_id)
+            refusal = guarded(lambda _: result.result(), run, None)  # noqa: B023 - called at once
+            if refusal is not None:
+                scheduler.finish(run, Status.FAILED, f"{executor.engine.name} refused the job: {refusal}")
 
 
 def _start_request(

@@ -25,6 +25,7 @@ from phalanx.store.sql import label
 BATCH = 500
 MOST_PROJECTS = 400  # in addition to a query's parameters: at most 999
 _SEEN = "key, id, project, status, attempt, updated_at"
+_STAMP = "key, id, updated_at, status, attempt, reason, name, priority, archived"
 _ACTIVE = f"status NOT IN ({', '.join(map(repr, DONE))})"
 
 # The set is small and has an index of its own, so counts by other indexes need no row of `runs`.
@@ -180,6 +181,11 @@ class RunListQueries:
             one.statuses[status] = int(count)
             found[name, owner] = one._replace(created_at=min(one.created_at, utc(at)))
         return sorted(found.values(), key=lambda group: group.created_at, reverse=True)
+
+    def stamps(self, query: str) -> list[tuple[int, *tuple[Any, ...]]]:
+        """The key of each matching run, and columns of which one changes when the scheduler has to read it again."""
+        wanted = self._filter(query, None).each
+        return self._database.rows(f"SELECT {_STAMP} FROM runs WHERE {wanted.sql}", wanted.args)
 
     def seen_active(self) -> list[RunStamp]:
         return self._seen(f"{_ACTIVE} ORDER BY priority, created_at, key")

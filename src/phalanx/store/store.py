@@ -335,10 +335,13 @@ class Store(TrackedValueQueries, RunListQueries, StarQueries, DependencyQueries)
 
     def with_keys(self, keys: Sequence[int]) -> list[Run]:
         """The runs with these keys, in this order; removed ones are left out."""
-        found: dict[int, Run] = {}
-        for start in range(0, len(keys), _BATCH):
-            found.update(self._load(keys[start : start + _BATCH]))
+        found = dict(self.by_key(keys))
         return [found[key] for key in keys if key in found]
+
+    def by_key(self, keys: Sequence[int]) -> Iterator[tuple[int, Run]]:
+        """The same with their keys, in any order."""
+        for start in range(0, len(keys), _BATCH):
+            yield from self._load(keys[start : start + _BATCH])
 
     def _load(self, keys: Sequence[int]) -> Iterator[tuple[int, Run]]:
         these = f"IN ({', '.join('?' * len(keys))})"

@@ -13,7 +13,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from subprocess import SubprocessError
 from typing import Any
@@ -189,7 +189,11 @@ class NodesExecutor(LocalExecutor):
         fields = {"environment": dict(asked.environment), "gpus": dict(asked.gpus), "facts": facts}
         node.call("start", folder=written_folder(asked.attempt_folder), working=str(asked.working), **fields)
 
-    def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> None:
+    @property
+    def is_poll_due(self) -> bool:
+        return True
+
+    def poll(self, runs: Mapping[str, AttemptFolder], is_over: Callable[[str], bool]) -> Collection[str]:
         """Ask each node once for all its runs."""
         super().poll(runs, is_over)
         self.places = {run_id: node for run_id, node in self.places.items() if run_id in runs}
@@ -200,6 +204,7 @@ class NodesExecutor(LocalExecutor):
                 answers = node.call("observe", folders=[written_folder(folder) for folder in there])
                 for folder, states in zip(there, answers, strict=True):
                     self.polled[folder.run_id, folder.attempt] = _read_states(states)
+        return ()
 
     def observe(self, attempt_folder: AttemptFolder) -> dict[str, ReplicaState]:
         known = self.polled.pop((attempt_folder.run_id, attempt_folder.attempt), None)  # once: it may be lost meanwhile

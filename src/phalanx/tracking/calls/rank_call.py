@@ -173,8 +173,8 @@ def _pickled(value: Any, what: str) -> bytes:
 
 
 def _traceback_text(fault: BaseException) -> str:
-    """As Python prints it, without the frames of this module."""
+    """As Python prints it, without the frames of this module, unless there are no others."""
     trace = fault.__traceback__
     while trace is not None and trace.tb_frame.f_globals.get("__name__") == __name__:
         trace = trace.tb_next
-    return "".join(traceback.format_exception(type(fault), fault, trace))
+    return "".join(traceback.format_exception(type(fault), fault, trace or fault.__traceback__))
