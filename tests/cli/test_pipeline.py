@@ -72,3 +72,51 @@ def test_a_job_runs_without_a_framework_and_with_params(place: Place) -> None:
     ran = place.call("run", "-f", file, "-P", "n=4", "--json")
     assert (ran.code, ran.data["kind"], ran.data["framework"], ran.data["params"]) == (0, "job", None, {"n": 4})
     assert place.call("logs", ran.data["id"]).out == "5\n"
+
+
+def _two_files(place: Place, train: str, path: str = "parts/train.yml") -> str:
+    """A pipeline whose ops run the same file with different params."""
+    (place.folder / "parts").mkdir(exist_ok=True)
+    (place.folder / "parts" / "train.yml").write_text(train)
+    ops = [{"name": f"op-{n}", "template": {"path": path}, "params": {"n": n}} for n in (1, 2)]
+    return place.file(None, kind="pipeline", ops=ops)
+
+
+TRAIN = "version: 1\nkind: job\nname: train\ninputs: [{name: n, type: int}]\nrun: {cmd: 'echo number {{ n }}'}\n"
+
+
+def test_templates_are_files_that_run_as_ops_and_are_kept_with_the_pipeline(place: Place) -> None:
+    answer = place.call("run", "-f", _two_files(place, TRAIN))
+    assert answer.code == 0, answer.err
+    rows = place.call("ps", "-q", "kind:job", "--json").data["runs"]
+    assert sorted(place.call("logs", row["id"]).out for row in rows) == ["number 1\n", "number 2\n"]
+    converted = place.call("convert", "-f", "polyaxonfile.yml")
+    assert "path:" not in converted.out
+    assert "echo number" in converted.out
+
+
+@pytest.mark.parametrize(
+    ("train", "path", "words"),
+    [
+        (TRAIN.replace("cmd", "cdm"), "parts/train.yml", "parts/train.yml:5:"),
+        (TRAIN.replace("kind: job", "kind: pipeline"), "parts/train.yml", "a pipeline cannot be used as a template"),
+        ("- 1\n", "parts/train.yml", "parts/train.yml:1:"),
+        ("a: [\n", "parts/train.yml", "parts/train.yml:"),
+        (TRAIN, "parts/other.yml", "`parts/other.yml` cannot be read: no such file or directory"),
+        (TRAIN, "../../etc/passwd", "polyaxonfile.yml:1:"),
+        (TRAIN, "/etc/passwd", "`/etc/passwd` is outside of the folder of this file"),
+    ],
+)
+def test_a_fault_of_a_template_is_reported_in_its_file(place: Place, train: str, path: str, words: str) -> None:
+    answer = place.call("check", "-f", _two_files(place, train, path))
+    assert answer.code == 1, answer
+    assert words in answer.out + answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_a_link_out_of_the_folder_is_no_template(place: Place) -> None:
+    file = _two_files(place, TRAIN, "parts/link.yml")
+    (place.folder / "parts" / "link.yml").symlink_to("/etc/hostname")
+    answer = place.call("check", "-f", file)
+    assert answer.code == 1
+    assert "is outside of the folder of this file" in answer.out + answer.err

@@ -10,7 +10,7 @@ import pytest
 
 from phalanx.backends.contract import ENDED, RUNNING, WAITING, EngineUnavailable, Observation
 from phalanx.ends import Cause
-from phalanx.scheduler import engine_executor, submission_records, submissions
+from phalanx.scheduler import engine_executor, loop, submission_records, submissions
 from phalanx.scheduler.submission_records import SubmissionRecord
 from tests.scheduler.scripted_engine import Cluster
 
@@ -41,10 +41,12 @@ def test_a_job_that_ended_before_its_handle_was_written_is_found_in_the_records(
     assert cluster.engine.jobs == {}
 
 
-def test_the_handle_is_written_as_soon_as_the_job_is_accepted(cluster: Cluster) -> None:
+def test_the_handle_is_written_as_soon_as_the_job_is_accepted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not at the end of the pass, which may never come."""
     run = cluster.submit()
-    cluster.scheduler._apply_refusals = lambda: None  # type: ignore[method-assign]
+    monkeypatch.setattr(loop, "_apply_refusals", lambda *_: None)
     cluster.turn(1)
     assert cluster.handle(run) == "slurm:1"
 

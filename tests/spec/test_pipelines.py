@@ -96,8 +96,8 @@ def test_a_template_that_lives_elsewhere_is_noted() -> None:
     text = HEAD + "ops: [{name: a, template: {path: other.yml}}, {name: b, template: {url: 'http://x'}}]\n"
     assert [op.spec for op in _pipeline(text).ops] == [None, None]
     assert notes_of(text) == [
-        "op `a` cannot run: a template by `path` (`other.yml`) is not read: "
-        "write the content of that file into `templates`",
+        "op `a` cannot run: a template by `path` (`other.yml`) cannot be read here: only this file was sent; "
+        "write it into `templates`",
         "op `b` cannot run: a template by `url` (`http://x`) is looked up by Polyaxon's server; "
         "write it into `templates`",
     ]

@@ -1,4 +1,5 @@
-"""The files of a call with those they refer to: `pathRef` of Polyaxon 1.x and 2.x is read from this machine."""
+"""The files of a call with those they refer to, read from this machine: `pathRef` of Polyaxon 1.x and 2.x, and
+templates of pipelines by `path`."""
 
 from __future__ import annotations
 
@@ -31,12 +32,12 @@ class FileReferences:
                 hint = "call phalanx from a folder that contains both files"
                 raise ReferenceFault(f"`{path[:200]}` is outside of the folder of this file", hint)
             if not found.is_file():
-                raise ReferenceFault(f"`{path[:200]}` is not a file", "name the file of a component")
+                raise ReferenceFault(f"`{path[:200]}` is not a file", "name a file")
             with found.open("rb") as stream:
                 data = stream.read(MOST_BYTES + 1)
         except (OSError, ValueError, RuntimeError) as fault:
             reason = fault.strerror.lower() if isinstance(fault, OSError) and fault.strerror else "not a valid path"
-            hint = "name a file relative to the one that has the `pathRef`"
+            hint = "name a file relative to the one that refers to it"
             raise ReferenceFault(f"`{path[:200]}` cannot be read: {reason}", hint) from None
         self.used.append(path)
         try:

@@ -47,7 +47,7 @@ def load(
     (merged last, as text). Raises SpecErrors with every error found.
 
     `inspect` may add errors that only another package can detect; they are reported together with ours. `references`
-    reads the files that a file of Polyaxon 1.x or 2.x refers to.
+    reads the files that a file of Polyaxon 1.x or 2.x, or an op of a pipeline, refers to.
     """
     findings = Diagnostics()
     root = _layers(texts, params or {}, findings, references)
@@ -81,6 +81,12 @@ def _layers(
             faults.append(fault)
     if faults:
         raise SpecErrors([error for fault in faults for error in fault.errors])
+    for layer in layers:
+        if references is not None and layer.get("ops") is not None:
+            from phalanx.spec.pipelines import template_files
+
+            if template_files.names_files(layer):
+                template_files.include(layer, findings, references)
     forms, given = _later_format(layers, params, findings, references)
     root = modernise(forms, findings)
     params = {name: value for name, value in params.items() if name not in given}

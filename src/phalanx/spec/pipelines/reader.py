@@ -70,7 +70,7 @@ def elsewhere(op: Operation) -> str:
     key, wanted = next(iter(op.template.items()))
     if key in WITHOUT_HUB:
         return f"a template by `{key}` (`{wanted}`) is looked up by Polyaxon's server; write it into `templates`"
-    return f"a template by `path` (`{wanted}`) is not read: write the content of that file into `templates`"
+    return f"a template by `path` (`{wanted}`) cannot be read here: only this file was sent; write it into `templates`"
 
 
 def _used(ops: Mapping[str, tuple[Operation, Node]]) -> set[str | None]:
