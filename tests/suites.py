@@ -48,7 +48,11 @@ SUITES = (
     Suite("test-install", ("install",), _by_variable("PHALANX_TEST_INSTALL")),
     Suite("test-kubernetes", ("kubernetes",), _by_variable("PHALANX_TEST_KUBERNETES", "PHALANX_TEST_KUBECONFIG")),
     Suite("test-mlflow", ("mlflow_client",), _by_packages("mlflow")),
-    Suite("test-notebook", ("notebook/test_real_jupyter.py",), _by_variable("PHALANX_TEST_NOTEBOOK")),
+    Suite(
+        "test-notebook",
+        ("notebook/test_real_jupyter.py", "notebook/test_real_kernel.py"),
+        _by_variable("PHALANX_TEST_NOTEBOOK"),
+    ),
     Suite("test-postgres", ("store/test_postgres.py", "server/test_two_servers.py"), _by_variable(POSTGRES)),
     Suite("test-s3", ("artifacts/test_remote_s3.py",), _by_packages("moto", "s3fs")),
     Suite("test-slurm", ("slurm",), _by_variable("PHALANX_TEST_SLURM")),

@@ -94,10 +94,12 @@ def test_the_exception_of_the_rank_that_failed_first_is_raised_with_its_tracebac
 
 
 @pytest.mark.filterwarnings("ignore:requests more than this machine has")
+@pytest.mark.slow
 def test_every_rank_has_a_result(training: Any) -> None:
     assert phalanx.submit(training.rank_of, workers=3).results(PATIENCE_S) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_run_without_an_exception_fails_with_its_reason(training: Any) -> None:
     left, odd = phalanx.submit(training.leave, 7), phalanx.submit(training.unpicklable)
     with pytest.raises(RunFailed, match=r"master-0 \(rank 0\) on .* failed first: .*7"):
@@ -138,6 +140,7 @@ def test_a_batch_has_its_results_in_order(training: Any) -> None:
     assert repr(batch) == f"<batch {batch.id} of 3 runs: succeeded>"
 
 
+@pytest.mark.slow
 def test_a_failed_call_of_a_batch_does_not_end_the_others(training: Any) -> None:
     batch = phalanx.map(training.fail_in, [(0,)], concurrency=1)
     with pytest.raises(training.Unlucky):
@@ -217,6 +220,7 @@ def test_a_file_runs_and_its_record_is_the_result(training: Any) -> None:
         run.results()
 
 
+@pytest.mark.slow
 def test_a_clone_of_a_functions_run_runs_the_same_call(training: Any) -> None:
     run = phalanx.submit(training.add, 20, 22)
     run.result(PATIENCE_S)

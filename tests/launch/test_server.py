@@ -75,6 +75,7 @@ def test_a_result_is_read_only_where_the_run_was_submitted(
         other.result()
 
 
+@pytest.mark.slow
 def test_a_batch_runs_on_a_server(site: Site, training: Any) -> None:
     batch = phalanx.map(training.add, [{"a": number} for number in range(3)], concurrency=3)
     assert batch.results(PATIENCE_S) == [1, 2, 3]
@@ -83,6 +84,7 @@ def test_a_batch_runs_on_a_server(site: Site, training: Any) -> None:
         assert pool.submit(training.add, 5).result(PATIENCE_S) == 6
 
 
+@pytest.mark.slow
 def test_a_file_runs_on_a_server_and_can_be_canceled(site: Site, working: Path) -> None:
     (working / "sleep.yml").write_text("version: 1\nkind: experiment\nrun: {cmd: 'sleep {{ time }}'}\n")
     assert phalanx.run("sleep.yml", time=0).result(PATIENCE_S).status == "succeeded"

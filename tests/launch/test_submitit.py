@@ -34,6 +34,7 @@ def test_a_job_has_its_result_its_log_and_its_files(executor: submitit.AutoExecu
     assert job.run.record.backend == "native"
 
 
+@pytest.mark.slow
 def test_a_failed_job_raises_with_the_traceback_and_a_canceled_one_differs(
     executor: submitit.AutoExecutor, training: Any
 ) -> None:
@@ -64,6 +65,7 @@ def test_arrays_and_batches_start_together(executor: submitit.AutoExecutor, trai
 
 
 @pytest.mark.filterwarnings("ignore:requests more than this machine has")
+@pytest.mark.slow
 def test_several_tasks_have_a_list_of_results_and_know_their_place(executor: submitit.AutoExecutor) -> None:
     def place() -> list[Any]:
         found = submitit.JobEnvironment()

@@ -36,7 +36,8 @@ class LiveDisplay:
     def __init__(self, run: ShownRun, handle: Any) -> None:
         self.run = run
         self.handle = handle
-        self.shown_at = 0.0
+        self.is_shown = False
+        self.shown_at = float("-inf")
 
     @classmethod
     @contextmanager
@@ -45,15 +46,15 @@ class LiveDisplay:
         try:
             yield found
         finally:
-            if found.shown_at:
-                found.shown_at = 0.0
+            if found.is_shown:  # its last state
+                found.shown_at = float("-inf")
                 found.update()
 
     def update(self) -> None:
         if self.handle is None or time.monotonic() - self.shown_at < EVERY_S:
             return
-        show = self.handle.update if self.shown_at else self.handle.display
-        self.shown_at = time.monotonic()
+        show = self.handle.update if self.is_shown else self.handle.display
+        self.is_shown, self.shown_at = True, time.monotonic()
         show(mime_bundle(self.run), raw=True)
 
 
