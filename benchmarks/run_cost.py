@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from measuring import PHALANX
-from table import Beside, Of, Row, at_most
+from table import Beside, Of, Row, at_least, at_most
 
 RANKS = 8
 ROUNDS = 5
@@ -97,6 +97,43 @@ def throughput() -> Iterator[Row]:
     yield Row(f"{RUNS} runs that do nothing, a command each", ours, "/s", floor, peer)
 
 
+def bulk() -> Iterator[Row]:
+    """Runs that do nothing, submitted by one command, 16 at a time; in turn with GNU parallel and the same command."""
+    parallel = shutil.which("parallel")
+    count, rounds = 300, int(os.environ.get("ROUNDS", "3"))
+    ours_s = theirs_s = queueing_s = 0.0
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+            working = Path(name) / "work"
+            working.mkdir()
+            file = working / "noop.yml"
+            file.write_text(
+                "version: 1\nkind: job\nenvironment: {resources: {cpu: {requests: 0.125}}}\nrun: {cmd: 'true'}\n"
+            )
+            environment = {**os.environ, "PHALANX_HOME": str(Path(name) / "queue")}
+            began = time.perf_counter()
+            subprocess.run(
+                [*PHALANX, "run", "--times", str(count), "-f", str(file)],
+                check=True,
+                cwd=working,
+                env=environment,
+                stdout=subprocess.DEVNULL,
+            )
+            queueing_s += time.perf_counter() - began
+            wait_for_success(environment, count)
+            ours_s += time.perf_counter() - began
+        if parallel is not None:
+            began = time.perf_counter()
+            numbers = map(str, range(count))
+            subprocess.run([parallel, "-j16", "true", "{}", ":::", *numbers], check=True, stdout=subprocess.DEVNULL)
+            theirs_s += time.perf_counter() - began
+    done = rounds * count
+    peer = Beside("GNU parallel", done / theirs_s) if parallel is not None else None
+    what = f"{done} runs that do nothing, {count} a command"
+    yield Row(what, done / ours_s, "/s", peer=peer, aim=at_least(0.5, Of.PEER) if peer is not None else None)
+    yield Row(f"{what}: queueing alone", done / queueing_s, "/s", peer=peer)
+
+
 def wait_for_success(environment: dict[str, str], count: int) -> None:
     command = [*PHALANX, "ps", "--json", "-q", "status:succeeded", "-n", "1"]
     while True:
@@ -122,4 +159,4 @@ def parallel_rate() -> Beside | None:
     return Beside("GNU parallel", RUNS / (time.perf_counter() - began))
 
 
-PARTS = {"start": latencies, "throughput": throughput}
+PARTS = {"start": latencies, "throughput": throughput, "bulk": bulk}
