@@ -62,6 +62,27 @@ def test_ranks_are_started_in_other_pods(place: KubernetesPlace, mpi: str) -> No
     place.until_nothing_is_left(found["id"])
 
 
+def test_a_converted_mpi_job_starts_as_many_ranks(place: KubernetesPlace, mpi: str) -> None:
+    """`phalanx convert job.yaml > polyaxonfile.yml && phalanx run`."""
+
+    def pod(*command: str) -> dict[str, Any]:
+        box = {"name": "mpi", "image": mpi, **({"command": list(command)} if command else {})}
+        return {"template": {"spec": {"containers": [box]}}}
+
+    launcher = {"replicas": 1, **pod("mpirun", "-n", "2", "sh", "-c", COMMAND)}
+    spec = {"slotsPerWorker": 1, "mpiReplicaSpecs": {"Launcher": launcher, "Worker": {"replicas": 2, **pod()}}}
+    manifest = {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "metadata": {"name": "pi"}, "spec": spec}
+    (place.folder / "job.yaml").write_text(yaml.safe_dump(manifest))
+    converted = place.call("convert", "job.yaml")
+    assert converted.code == 0, converted.err
+    (place.folder / "polyaxonfile.yml").write_text(converted.out)
+    answer = place.call("run", "-d", "--on", "kubeflow")
+    assert answer.code == 0, answer.err
+    (found,) = place.over(answer.out.strip())
+    assert found["status"] == "succeeded", place.story(found["id"])
+    assert [row[0] for row in ranks(place, found)] == ["0", "1"]
+
+
 def test_a_user_whom_the_image_does_not_know_has_a_name(place: KubernetesPlace, mpi: str) -> None:
     found = place.succeeded(COMMAND, **fields(mpi, pod=user(4321)))
     assert [row[2] for row in ranks(place, found)] == ["4321", "4321"]

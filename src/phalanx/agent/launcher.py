@@ -172,6 +172,18 @@ def _complete(environment: dict[str, str], name: str, plan: StoredPlan, facts: d
         environment["PHALANX_LAUNCH"] = "own"  # the user's launcher sets the ranks
     environment.setdefault("PYTHONUNBUFFERED", "1")
     environment.setdefault("PYTHONFAULTHANDLER", "1")  # prints a traceback at a crash, or when a hang is ended
+    if plan.launch == "own":
+        _export_to_steps(environment)
+
+
+def _export_to_steps(environment: dict[str, str]) -> None:
+    """`#SBATCH --export=NONE`, or a list of names, also applies to `srun` in a script: its tasks would not know their
+    run. They get our variables in addition."""
+    chosen = environment.get("SLURM_EXPORT_ENV", "ALL").split(",")
+    if "ALL" not in chosen:
+        ours = [name for name in environment if name.startswith("PHALANX_") or name == "PYTHONPATH"]
+        kept = [name for name in chosen if name not in ("", "NONE", "NIL", *ours)]
+        environment["SLURM_EXPORT_ENV"] = ",".join([*kept, *ours])
 
 
 def _sends_to_wandb(environment: Mapping[str, str]) -> bool:

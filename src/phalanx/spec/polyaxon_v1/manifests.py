@@ -93,9 +93,13 @@ class _ManifestReader:
 
     def job(self) -> Map:
         run: Map = {"kind": self.body.like("job"), **self._replica(self.body)}
-        parallel = self.body.get("parallelism")
-        if parallel is not None and parallel.value != 1:
-            self.findings.note(parallel, "`parallelism` is not used: a run without a framework is one replica")
+        for key in ("parallelism", "completions"):
+            found = self.body.get(key)
+            if found is not None and found.value != 1:
+                message = (
+                    f"`{key}` is not used: a run without a framework is one replica; `run --times N` queues N runs"
+                )
+                self.findings.note(found, message)
         self._note_rest({*_QUIET, *_POLICY, *_ALIKE})
         return run
 
