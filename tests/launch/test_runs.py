@@ -20,6 +20,7 @@ import phalanx
 from phalanx import RunFailed
 from phalanx.errors import CallError, SpecErrors
 from phalanx.home.home import Home, default_home
+from tests.test_imports import python_3_8
 
 PATIENCE_S = 60.0
 
@@ -96,6 +97,10 @@ def test_the_exception_of_the_rank_that_failed_first_is_raised_with_its_tracebac
 @pytest.mark.filterwarnings("ignore:requests more than this machine has")
 @pytest.mark.slow
 def test_every_rank_has_a_result(training: Any) -> None:
+    with pytest.warns(UserWarning, match="requests more than this machine has") as warned:
+        run = phalanx.submit(training.rank_of, workers=3, cpus=1000)
+    assert warned[0].filename == __file__
+    assert run.cancel()
     assert phalanx.submit(training.rank_of, workers=3).results(PATIENCE_S) == [0, 1, 2]
 
 
@@ -227,3 +232,21 @@ def test_a_clone_of_a_functions_run_runs_the_same_call(training: Any) -> None:
     call = [sys.executable, "-c", "from phalanx.cli import main; main()", "restart", run.id, "--json"]
     clone = json.loads(subprocess.run(call, capture_output=True, check=True).stdout)
     assert (clone["original"], phalanx.attach(clone["id"]).result(PATIENCE_S)) == (run.id, 42)
+
+
+def test_a_run_in_a_copy_of_the_code_has_the_call_beside_it(training: Any) -> None:
+    """As on Kubernetes, where pods get the code and nothing else of the run's folder."""
+    run = phalanx.submit(training.add, 20, 22, snapshot=True)
+    assert run.result(PATIENCE_S) == 42
+    assert not (folder_of(run) / "function").exists()
+    assert phalanx.attach(run.id).result() == 42
+
+
+def test_a_function_runs_in_python_3_8_which_has_the_archive_only(training: Any) -> None:
+    old = python_3_8()
+    if old is None:
+        pytest.skip("there is no Python 3.8")
+    run, value = phalanx.submit(training.version, python=old), phalanx.submit(lambda: 1, python=old)
+    assert run.result(PATIENCE_S) == (3, 8)
+    with pytest.raises(RuntimeError, match=r"by value from Python 3\.\d+, and this is Python 3.8: use the same"):
+        value.result(PATIENCE_S)

@@ -63,3 +63,7 @@ class Counter:
         from functools import partial
 
         return partial(self, *args)
+
+
+def version():
+    return sys.version_info[:2]

@@ -51,9 +51,9 @@ def python(place: SlurmPlace, code: str, *arguments: str) -> subprocess.Popen[st
     )
 
 
-def answer(place: SlurmPlace, code: str, *arguments: str) -> Any:
+def answer(place: SlurmPlace, code: str, *arguments: str, timeout_s: float = 300) -> Any:
     with python(place, code, *arguments) as process:
-        said, _ = process.communicate(timeout=300)
+        said, _ = process.communicate(timeout=timeout_s)
     assert process.returncode == 0
     return json.loads(said.splitlines()[-1])
 
@@ -116,3 +116,33 @@ print(json.dumps([executor.cluster, executor.submit(task, "abcd").result()]))
     assert [one[1:3] for one in found[1]] == [[4, 2]] * 4
     assert [one[3] for one in found[1]] == [0, 1, 0, 1]
     assert {one[4] for one in found[1]} == {"slurm"}
+
+
+COUNTER = """
+import os, time
+from functools import partial
+
+class Counter:
+    def __init__(self):
+        self.starts = 0
+
+    def __call__(self, seconds):
+        self.starts += 1
+        if self.starts == 1:
+            time.sleep(seconds)
+        return self.starts, int(os.environ["PHALANX_ATTEMPT"])
+
+    def checkpoint(self, seconds):
+        return partial(self, seconds)
+"""
+
+
+def test_a_checkpoint_is_what_the_next_segment_runs(place: SlurmPlace) -> None:
+    (place.folder / "counter.py").write_text(COUNTER)
+    slurm = {"account": ACCOUNT, "segment": "2m", "checkpoint": 100}
+    code = f"""
+import counter
+more["spec"] = {{"environment": {{"slurm": {slurm!r}}}}}
+print(json.dumps(phalanx.submit(counter.Counter(), 600, timeout="1h", **more).result(400)))
+"""
+    assert answer(place, code, timeout_s=450) == [2, 2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -16,7 +15,7 @@ from weakref import finalize
 from phalanx import run_paths
 from phalanx.errors import CallError
 from phalanx.home.home import Home
-from phalanx.launch.places import CallRecord, FailedReplica, no_key
+from phalanx.launch.places import CallRecord, FailedReplica, no_key, warn_caller
 from phalanx.scheduler.runner import schedule_once, start_background
 from phalanx.store import Store
 from phalanx.tracking.calls import sealed_files
@@ -141,4 +140,4 @@ def _warn(remark: Remark) -> None:
 
     if remark.kind in (RemarkKind.WARNING, RemarkKind.ADVICE):
         text = remark.about if isinstance(remark.about, str) else remark.about.message
-        warnings.warn(text, stacklevel=2)
+        warn_caller(text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -70,6 +72,14 @@ class Place(Protocol):
     def values(self, run: Run, metric: str, count: int) -> Sequence[float]:
         """The values of a metric of the first replica, downsampled."""
         ...
+
+
+def warn_caller(text: str) -> None:
+    """A warning at the line of the user's code that called Phalanx."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("phalanx."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
 
 
 def no_key(run_id: str) -> CallError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import time
-import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from weakref import finalize
 from phalanx.atomic_files import read_json, write_atomic
 from phalanx.client import Client, NotFound, RequestRefused
 from phalanx.errors import path_error
-from phalanx.launch.places import CallRecord, FailedReplica, no_key
+from phalanx.launch.places import CallRecord, FailedReplica, no_key, warn_caller
 from phalanx.stored_plan import PlanDamaged, decode_plan
 from phalanx.tracking.calls import sealed_files
 from phalanx.tracking.user_settings import settings_folder
@@ -56,7 +55,7 @@ class ServerPlace:
             on=submission.on,
         )
         for note in made.notes:
-            warnings.warn(str(note.get("message", "")), stacklevel=2)
+            warn_caller(str(note.get("message", "")))
         return made.run
 
     def find(self, text: str) -> Run:
