@@ -60,6 +60,12 @@ class Settings(NamedTuple):
         return f"{self.network}.254" if self.isolation == "net" else "127.0.0.1"
 
 
+# Keeps what Slurm would send: its arguments are `-s SUBJECT ADDRESS`.
+MAIL = """#!/bin/sh
+echo "$3: $2" >>{mails}
+"""
+
+
 def files(settings: Settings, state: Path) -> dict[str, str]:
     """The files of the folder `etc`, by name."""
     made = {
@@ -71,6 +77,7 @@ def files(settings: Settings, state: Path) -> dict[str, str]:
         "prolog.sh": PROLOG.format(scratch=state / "scratch"),
         "task_prolog.sh": TASK_PROLOG.format(scratch=state / "scratch"),
         "epilog.sh": EPILOG.format(scratch=state / "scratch"),
+        "mail.sh": MAIL.format(mails=state / "log" / "mails"),
     }
     if settings.has_database:
         made["slurmdbd.conf"] = _slurmdbd(settings, state)
@@ -93,7 +100,7 @@ def _slurm(settings: Settings, state: Path) -> list[str]:
         f"SlurmdPidFile={state}/run/%n.pid",
         f"SlurmctldLogFile={state}/log/slurmctld.log",
         f"SlurmdLogFile={state}/log/%n.log",
-        "MailProg=/bin/true",
+        f"MailProg={state}/etc/mail.sh",
         "MpiDefault=none",
         f"TmpFS={state}/scratch",  # PMIx of each node wants a folder of the same name, and /tmp they share
         "PropagateResourceLimits=NONE",
