@@ -131,6 +131,8 @@ def test_what_the_nodes_do_before_a_run_starts_is_reported(cluster: Cluster) -> 
     run = cluster.submit()
     cluster.turn()
     cluster.became("slurm:1", RUNNING)
+    cluster.turn()
+    assert cluster.run(run).status == "starting"
     (cluster.works.run_folder(run).path / "job" / "attempt-1.progress").write_text("pip install tiny")
     cluster.turn()
     assert cluster.works.store.facts(run)["waiting"]["why"] == "slurm:1 prepares its nodes: pip install tiny"

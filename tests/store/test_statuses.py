@@ -16,7 +16,7 @@ FLOW = ("created", "building", "scheduled", "starting", "running", "succeeded")
 BEFORE: dict[str, set[str]] = {
     "created": {"building"},
     "resuming": {*map(str, Status)} - {"resuming"},
-    "building": {"created", "resuming", "warning", "unknown", "scheduled"},
+    "building": {"created", "resuming", "warning", "unknown", "scheduled", "starting"},
     "scheduled": {"created", "resuming", "warning", "unknown", "building"},
     "starting": {"created", "resuming", "warning", "building", "scheduled"},
     "running": {"created", "resuming", "warning", "unknown", "building", "scheduled", "starting"},

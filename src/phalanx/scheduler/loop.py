@@ -254,7 +254,9 @@ class Scheduler(Ledger):
             why = executor.restart_reason(attempt_folder)
             return why is not None and self._go_on(run, attempt_folder, why)
         seen = active_runs.observe_replicas(executor, watched, run, attempt_folder)
-        is_early = run.status in (Status.SCHEDULED, Status.BUILDING)
+        is_early = run.status in (Status.SCHEDULED, Status.BUILDING) or (
+            run.status == Status.STARTING and isinstance(executor, EngineExecutor)
+        )
         if is_early and all(observed.state == ReplicaPhase.ABSENT for observed in seen.values()):
             return self._start_again(run, attempt_folder, seen, stop)
         active_runs.save_replicas(self.store, watched, run, seen, self.facts)

@@ -32,7 +32,7 @@ _BEFORE_STARTING = _BEFORE_SCHEDULED | {Status.SCHEDULED}
 _FOLLOWS: dict[Status, frozenset[Status]] = {
     Status.CREATED: frozenset([Status.BUILDING]),  # what it waited for is built: it is queued
     Status.RESUMING: frozenset(Status) - {Status.RESUMING},  # also set by its place, while it has not ended
-    Status.BUILDING: _BEFORE_BUILDING | {Status.SCHEDULED},  # also in its job: on a node, or by a pod
+    Status.BUILDING: _BEFORE_BUILDING | {Status.SCHEDULED, Status.STARTING},  # also in its job: on a node, or by a pod
     Status.SCHEDULED: _BEFORE_SCHEDULED,
     Status.STARTING: _BEFORE_STARTING - {Status.UNKNOWN},
     Status.RUNNING: _BEFORE_STARTING | {Status.STARTING},
