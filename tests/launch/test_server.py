@@ -11,7 +11,9 @@ import pytest
 
 import phalanx
 from phalanx import RunFailed
+from phalanx.client import ServerUnreachable
 from phalanx.errors import CallError
+from phalanx.launch.server_place import ServerPlace
 from tests.server.site import Site
 
 PATIENCE_S = 60.0
@@ -68,11 +70,32 @@ def test_a_result_is_read_only_where_the_run_was_submitted(
     with pytest.raises(RunFailed, match="is refused: its seal does not match"):
         phalanx.attach(run.id).result()
     path.write_bytes(data)
+    failed = phalanx.submit(training.fail_in, 0)
+    failed.wait(PATIENCE_S)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(RunFailed, match=r"master-0 \(rank 0\) on .* failed first: .*no luck"):
+        phalanx.attach(failed.id).result()
     other = phalanx.attach(run.id)
     assert (other.state, other.stdout()) == ("succeeded", "adding 1 1 in rank 0\n")
     with pytest.raises(CallError, match=r"read only where the run was submitted, and its key is not on this machine"):
         other.result()
+
+
+def test_a_server_that_is_away_for_a_moment_does_not_end_the_waiting(
+    site: Site, training: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = phalanx.submit(training.add, 3)
+    look, tries = ServerPlace.look, iter(range(3))
+
+    def away(self: ServerPlace, run_id: str) -> Any:
+        if next(tries, None) is not None:
+            raise ServerUnreachable(f"cannot connect to {site.url}")
+        return look(self, run_id)
+
+    monkeypatch.setattr(ServerPlace, "look", away)
+    with pytest.warns(UserWarning, match="cannot connect to .*; trying again") as warned:
+        assert run.result(PATIENCE_S) == 4
+    assert len(warned) == 1
 
 
 @pytest.mark.slow

@@ -10,9 +10,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, overload
 
-from phalanx.errors import CallError, RunFailed
+from phalanx.errors import CallError, RunFailed, SystemFault
 from phalanx.launch.call_files import COMMAND
 from phalanx.launch.display import LiveDisplay, mime_bundle, text_of
+from phalanx.launch.places import warn_caller
 from phalanx.store.statuses import Status
 from phalanx.tracking.calls import sealed_files
 from phalanx.tracking.calls.sealed_files import UntrustedFile
@@ -38,6 +39,7 @@ class RunFuture:
         self._last = None if isinstance(run, str) else run
         self._digest = digest
         self._batch = batch
+        self._is_away = False
         self.id = run if isinstance(run, str) else run.id
 
     # status ----------------------------------------------------------------------------------------------------------
@@ -82,7 +84,7 @@ class RunFuture:
         deadline = None if timeout is None else time.monotonic() + timeout
         with LiveDisplay.open(self) as screen:
             for pause_s in pauses():
-                if self.done():
+                if self._is_over():
                     return True
                 screen.update()
                 left_s = pause_s if deadline is None else min(pause_s, deadline - time.monotonic())
@@ -90,6 +92,20 @@ class RunFuture:
                     return False
                 time.sleep(left_s)
         raise AssertionError("the pauses have no end")
+
+    def _is_over(self) -> bool:
+        """As `done`, for loops that wait: a server that is away for a while does not end them."""
+        try:
+            over = self.done()
+        except SystemFault as fault:
+            if not fault.transient:
+                raise
+            if not self._is_away:
+                warn_caller(f"{fault}; trying again")
+            self._is_away = True
+            return False
+        self._is_away = False
+        return over
 
     def cancel(self) -> bool:
         """Request the stop of the run. Returns False if it has already ended."""
@@ -178,8 +194,10 @@ class RunFuture:
         if first.rank is not None:
             try:
                 found = self._sealed(run, first.rank)
-            except (CallError, RunFailed) as refused:
+            except RunFailed as refused:
                 return refused
+            except CallError:  # submitted elsewhere: the reason is known, the exception is not
+                found = None
         failed = _run_failed(run, first, None if found is None else found.header.get("traceback"))
         if found is None or not found.body or found.header["kind"] != sealed_files.EXCEPTION:
             return failed
@@ -233,7 +251,7 @@ class AwaitableRun:
 
     async def wait(self) -> None:
         for pause_s in pauses():
-            if await asyncio.to_thread(self.run.done):
+            if await asyncio.to_thread(self.run._is_over):
                 return
             await asyncio.sleep(pause_s)
 
@@ -330,7 +348,11 @@ def open_run(place: Place, choice: PlaceChoice, run: Run) -> RunFuture | RunBatc
     digest = future._call_digest(run)
     if run.kind != "group" or digest is None:
         return future
-    return batch_of(choice, run, digest, place.call_record(run, digest).calls)
+    try:
+        size = place.call_record(run, digest).calls
+    except CallError:  # submitted elsewhere: it can be watched as any group
+        return future
+    return batch_of(choice, run, digest, size)
 
 
 def batch_of(choice: PlaceChoice, group: Run, digest: str, size: int) -> RunBatch:
