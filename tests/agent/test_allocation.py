@@ -65,7 +65,7 @@ class Placed:
 
     def gather(self, lines: dict[str, dict[str, Any]], attempt: int = 1, first: int = 1) -> int:
         texts = [json.dumps({"name": name, **NOTHING_MADE, **line}) for name, line in lines.items()]
-        return allocation.gather(self.plan, self.facts_file(attempt), first, ["srun: a warning", *texts])
+        return allocation.gather(self.plan, self.facts_file(attempt), first, ["srun: a warning", *texts, "prepared\n"])
 
     def facts(self, attempt: int = 1) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(Path(self.facts_file(attempt)).read_text())
@@ -94,6 +94,15 @@ def test_an_interface_that_not_all_have_is_no_ones(tmp_path: Path) -> None:
     placed = Placed(tmp_path)
     placed.gather({**LINES, "worker-0": {**LINES["worker-0"], "interface": "ib0"}})
     assert placed.facts()["interface"] == {"*": ""}
+
+
+def test_no_facts_are_written_if_a_node_could_not_be_prepared(tmp_path: Path) -> None:
+    """Its step failed, so that the script does not say that all are prepared."""
+    placed = Placed(tmp_path)
+    texts = [json.dumps({"name": name, **line}) for name, line in LINES.items()]
+    assert allocation.gather(placed.plan, placed.facts_file(1), 1, texts) == 1
+    assert allocation.gather(placed.plan, placed.facts_file(1), 1, []) == 1
+    assert not Path(placed.facts_file(1)).exists()
 
 
 def test_a_rank_of_which_nothing_was_heard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,6 +36,7 @@ PORTS_APART = 256  # ranks per node: each searches a disjoint set of ports
 GRACE_S = 10.0
 MOST_WORDS = 200  # of a step, in characters
 HANDLE = "slurm"
+PREPARED = "prepared"  # said by the script of a job
 ONLY_ITSELF = ("127.0.0.1", "127.0.1.1")  # what a node's own name often resolves to on the node itself
 _SIOCGIFADDR = 0x8915
 _LEFT = re.compile(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)\Z")
@@ -221,8 +222,14 @@ def _folder(facts_file: str, name: str, attempt: int) -> str:
 
 
 def gather(plan: StoredPlan, facts_file: str, first: int, lines: Iterable[str]) -> int:
-    """Write the facts of the attempt. `first`: the attempt from which the run's time counts."""
-    ranks = [json.loads(line) for line in lines if line.startswith("{")]
+    """Write the facts of the attempt, once all ranks have reported. `first`: the attempt from which the run's time
+    counts. `lines`: what they reported, and a last line that says that all nodes were prepared."""
+    left_s, limit_s = time_left()  # while the nodes are still being prepared
+    asked_at = time.time()
+    reported = list(lines)
+    if not reported or reported[-1].strip() != PREPARED:
+        return 1
+    ranks = [json.loads(line) for line in reported if line.startswith("{")]
     found = {rank["name"]: rank for rank in ranks}
     missing = [name for name in plan.order if name not in found]
     if missing:
@@ -234,14 +241,13 @@ def gather(plan: StoredPlan, facts_file: str, first: int, lines: Iterable[str]) 
     names = [*plan.order, *(replica.name for replica in plan.replicas if replica.role == LAUNCHER)]
     interfaces = {rank["interface"] for rank in ranks}
     shared = plan.interface or (interfaces.pop() if len(interfaces) == 1 else "")
-    left_s, limit_s = time_left()
     facts: dict[str, Any] = {
         "attempt": attempt,
         "first": first,
         "job": job_here(),
         "began_at": time.time(),
         "spent_s": _spent(plan, facts_file, first, attempt),
-        "ends_at": None if left_s is None else time.time() + left_s,
+        "ends_at": None if left_s is None else asked_at + left_s,
         "limit_s": limit_s,
         "host": {**{name: rank["address"] for name, rank in found.items()}, "*": ranks[0]["address"]},
         "node": {name: rank["host"] for name, rank in found.items()},

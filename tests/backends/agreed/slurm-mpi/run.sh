@@ -22,10 +22,15 @@ fi
 [ -f "$here/job/agent.pyz" ] || fail "there is no job/agent.pyz in '$here': keep it beside run.sh"
 first=$((${2:-1}))
 python=
+at_least_3_8() {
+  "$1" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8) or print(sys.executable))' 2>/dev/null
+}
 for found in "${PHALANX_PYTHON:-}" python3 python3.12 python3.11 python3.9 "${PHALANX_FOUND_PYTHON:-}"; do
-  [ -n "$found" ] && "$found" -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2>/dev/null && python=$found && break
+  [ -n "$found" ] && itself=$(at_least_3_8 "$found") && python=$found && break
 done
 [ -n "$python" ] || fail "no Python of at least 3.8 on this node: load a module, or set PHALANX_PYTHON"
+# What was found may be a script that starts Python (that of pyenv, for example): slower than Python itself, each time.
+at_least_3_8 "$itself" >/dev/null && python=$itself
 agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json")
 umask 077
 # One job runs an attempt, even if two were submitted. A job that Slurm starts again is the next attempt.
@@ -53,8 +58,8 @@ step() { # tries again while the controller is away: then no rank has started
 start() {
   srun --ntasks=4 --cpus-per-task=2 --mem=0 --export=ALL --mpi="$1" --kill-on-bad-exit=1 --distribution=block "${agent[@]}" "${@:2}"
 }
-step none --here >"$where" || fail "not all nodes could be prepared"
-"${agent[@]}" --gather "${3:-$first}" <"$where" || exit
+{ step none --here && echo prepared; } | tee "$where" | "${agent[@]}" --gather "${3:-$first}" ||
+  fail "not all nodes could be prepared"
 step pmix --as-rank
 "${agent[@]}" --settle
 code=$?
