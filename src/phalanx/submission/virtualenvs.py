@@ -16,6 +16,7 @@ from typing import NamedTuple
 from phalanx.agent.virtualenv import expand, is_file, pip_words
 from phalanx.atomic_files import draft_of
 from phalanx.errors import CallError
+from phalanx.locks import locked
 from phalanx.spec.model import Build, Kind, PythonOptions, Spec
 from phalanx.submission.model import Notify, PreparedEnvironment, Remark, RemarkKind, Submission
 
@@ -99,8 +100,17 @@ def ensure(
     """Build if needed, and return the environment variables of the build. Raises CallError if a step fails."""
     folder = builds / key_of(wanted, working)
     inside = variables(folder / "venv", {**environment, **dict(wanted.build.env_vars)})
-    if not (folder / "done").exists() or wanted.build.nocache:
-        _make(wanted, working, inside, folder, say)
+    if (folder / "done").exists() and not wanted.build.nocache:
+        return inside
+    builds.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(builds / f"{folder.name}.lock", wait=False) as is_first:
+        if is_first:
+            _make(wanted, working, inside, folder, say)
+            return inside
+    say("waiting for another submission that builds the same virtual environment")
+    with locked(builds / f"{folder.name}.lock"):
+        if not (folder / "done").exists():  # the other one failed
+            _make(wanted, working, inside, folder, say)
     return inside
 
 
