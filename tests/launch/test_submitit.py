@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ import pytest
 from phalanx import submitit
 from phalanx.errors import CallError
 from phalanx.submitit.executors import SlurmExecutor
-from phalanx.submitit.helpers import CommandFunction, DelayedSubmission, FunctionSequence, as_completed, clean_env
+from phalanx.submitit.helpers import (
+    CommandFunction,
+    DelayedSubmission,
+    FunctionSequence,
+    RsyncSnapshot,
+    TorchDistributedEnvironment,
+    as_completed,
+    clean_env,
+)
 
 pytestmark = pytest.mark.usefixtures("working")
 
@@ -119,3 +128,30 @@ def test_helpers_work_without_a_cluster(monkeypatch: pytest.MonkeyPatch, capsys:
 
         assert "SLURM_JOB_ID" not in os.environ
     assert os.environ["SLURM_JOB_ID"] == "1"
+
+
+def test_a_snapshot_has_the_code_without_what_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "train.py").write_text("x = 1")
+    (code / "data.bin").write_text("large")
+    (code / ".polyaxonignore").write_text("*.bin\n")
+    monkeypatch.chdir(code)
+    with RsyncSnapshot(tmp_path / "copy"):
+        assert Path.cwd() == tmp_path / "copy"
+        assert Path("train.py").read_text() == "x = 1"
+        assert not Path("data.bin").exists()
+    assert Path.cwd() == code
+    with pytest.raises(CallError, match=r"`exclude`.*\.polyaxonignore"):
+        RsyncSnapshot(tmp_path / "other", exclude=["*.bin"])
+
+
+def test_the_variables_of_torch_are_exported_and_never_replaced_by_accident(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = {"PHALANX_RUN_ID": "abcdefgh", "PHALANX_RANK": "0", "PHALANX_WORLD_SIZE": "1"}
+    monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"], **run})
+    found = TorchDistributedEnvironment().export()
+    expected = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_PORT": str(found.master_port)}
+    assert os.environ.items() >= expected.items()
+    with pytest.raises(RuntimeError, match="is already set"):
+        found.export()
+    found.export(overwrite=True)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from phalanx.errors import CallError
 from phalanx.submitit.job_environment import JobEnvironment
 from phalanx.submitit.jobs import FailedJobError, Job
 
@@ -107,9 +108,24 @@ def as_completed(jobs: Sequence[Job], timeout: float | None = None, poll_frequen
 
 
 class RsyncSnapshot:
-    """Copies the files that git tracks to a folder, and works there within `with`. No rsync is needed."""
+    """Copies the code to a folder, and works there within `with`. Files that `.polyaxonignore` or git ignore are left
+    out; no rsync is needed."""
 
-    def __init__(self, snapshot_dir: str | Path, root_dir: str | Path | None = None, **_: Any) -> None:
+    def __init__(
+        self,
+        snapshot_dir: str | Path,
+        root_dir: str | Path | None = None,
+        with_submodules: bool = False,
+        exclude: Sequence[str] = (),
+        include: Sequence[str] = (),
+    ) -> None:
+        """Raises CallError for patterns of rsync, and for submodules."""
+        unknown = {"with_submodules": with_submodules, "exclude": exclude, "include": include}
+        if named := [name for name, value in unknown.items() if value]:
+            raise CallError(
+                f"RsyncSnapshot has no {', '.join(f'`{name}`' for name in named)} here: list what to leave out in "
+                "`.polyaxonignore`"
+            )
         self.snapshot_dir = Path(snapshot_dir)
         self.root_dir = Path(root_dir or Path.cwd())
         self.original_dir = Path.cwd()
