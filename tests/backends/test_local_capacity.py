@@ -85,14 +85,14 @@ def test_gpus_that_were_given_to_us_are_all_there_is(
 
 
 def test_nvidia_smi_says_of_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    fake = tmp_path / "nvidia-smi"
-    fake.write_text("#!/bin/sh\nprintf '0\\n1\\n'\n")
-    fake.chmod(0o755)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert this_machine()[1] == ("0", "1")
-    fake.write_text("#!/bin/sh\nexit 9\n")
-    assert this_machine()[1] == ()
+    for name, script, gpus in (("works", r"printf '0\n1\n'", ("0", "1")), ("fails", "exit 9", ())):
+        fake = tmp_path / name / "nvidia-smi"
+        fake.parent.mkdir()
+        fake.write_text(f"#!/bin/sh\n{script}\n")
+        fake.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{fake.parent}:/usr/bin:/bin")
+        assert this_machine()[1] == gpus
 
 
 def test_gpus_are_handed_out_once_each() -> None:

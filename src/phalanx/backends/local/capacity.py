@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Collection, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from phalanx.stored_plan import StoredPlan
 
+REPORTED_S = 10.0  # for which an answer of nvidia-smi counts
 DEFAULT_CPUS = 1.0  # of a replica without a request: a thousand of them must not start at once
 
 
@@ -71,11 +73,11 @@ def _gpu_names() -> tuple[str, ...]:
     if visible is not None:
         return tuple(name.strip() for name in visible.split(",") if name.strip() not in ("", "-1", "none"))
     program = shutil.which("nvidia-smi")
-    return () if program is None else _reported_gpus(program)
+    return () if program is None else _reported_gpus(program, int(time.monotonic() // REPORTED_S))
 
 
-@cache
-def _reported_gpus(program: str) -> tuple[str, ...]:
+@lru_cache(maxsize=1)  # submissions of many runs ask for each of them
+def _reported_gpus(program: str, moment: int) -> tuple[str, ...]:  # noqa: ARG001 - an answer is for its moment only
     query = [program, "--query-gpu=index", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=10, check=True)
