@@ -222,6 +222,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_two_pods_meet_before_either_starts(tmp_path: Path) -> None:
     port = free_port()
     table: dict[str, Any] = {

@@ -7,6 +7,7 @@ import pytest
 from tests.cli.homes import Place, place_fixture, wait_for  # noqa: F401 - found by its name
 
 
+@pytest.mark.slow
 def test_a_run_waits_says_for_what_and_starts(place: Place) -> None:
     gate = place.folder / "gate"
     first = place.queued(f"until [ -e {gate} ]; do sleep 0.05; done", "--name", "prepare")

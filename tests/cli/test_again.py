@@ -44,6 +44,7 @@ def test_a_copied_run_begins_with_the_outputs_of_the_first(place: Place) -> None
     assert outputs(place, first) == "1\n"
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same_with_its_next_attempt(place: Place) -> None:
     first = place.ran(f"{NOTE_ATTEMPTS}; test $PHALANX_ATTEMPT = 2")
     assert place.status(first) == "failed"

@@ -108,6 +108,7 @@ def test_a_run_is_building_until_the_build_that_it_names_has_succeeded(place: Pl
     assert place.call("logs", used).out == "made\n"
 
 
+@pytest.mark.slow
 def test_a_run_whose_build_fails_has_failed_for_the_same_reason_and_one_that_is_stopped_ends_at_once(
     place: Place, python: str
 ) -> None:

@@ -19,6 +19,7 @@ def running_fixture(place: Place) -> str:
     return run
 
 
+@pytest.mark.slow
 def test_a_command_runs_beside_any_replica_and_its_exit_code_is_passed_on(place: Place, running: str) -> None:
     asked = ("sh", "-c", 'echo "$MY_SECRET $RANK $PHALANX_REPLICA $PWD"; cat; exit 9')
     answer = place.call("exec", running, "--rank", "2", "--", *asked, stdin=b"typed")

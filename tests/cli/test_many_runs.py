@@ -33,6 +33,7 @@ def test_documents_keep_the_lines_of_their_file(text: str, starts: list[int]) ->
     assert contents == starts
 
 
+@pytest.mark.slow
 def test_documents_of_a_large_file_are_numbered() -> None:
     found = documents("runs.yml", b"a: 1\n---\n" * 200_000)
     assert len(found) == 200_000

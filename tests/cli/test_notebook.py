@@ -29,6 +29,7 @@ def jupyter_fixture(place: Place) -> WithJupyter:
     return WithJupyter(place)
 
 
+@pytest.mark.slow
 def test_a_notebook_starts_in_this_folder_without_a_file_and_is_stopped_like_any_run(jupyter: WithJupyter) -> None:
     answer = jupyter.call("notebook", "--json", "--idle", "2h", "--name", "mine")
     assert answer.code == 0, answer.err

@@ -145,6 +145,7 @@ def test_detached_it_prints_the_id_and_the_run_goes_on(place: Place) -> None:
     assert (place.attempt(run_id) / "log").read_text() == "later\n"
 
 
+@pytest.mark.slow
 def test_detached_json_says_the_id(place: Place) -> None:
     data = place.run("true", "--detach", "--json").data
     assert data["ok"] is True

@@ -5,6 +5,7 @@ import pytest
 from tests.cli.homes import Place, place_fixture  # noqa: F401 - found by its name
 
 
+@pytest.mark.slow
 def test_it_returns_when_all_runs_have_ended_and_fails_if_one_failed(place: Place) -> None:
     good, bad = place.queued("echo fine", "--name", "good"), place.queued("exit 3")
     answer = place.call("wait", "good", bad, good)

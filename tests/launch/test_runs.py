@@ -242,6 +242,7 @@ def test_a_run_in_a_copy_of_the_code_has_the_call_beside_it(training: Any) -> No
     assert phalanx.attach(run.id).result() == 42
 
 
+@pytest.mark.slow
 def test_a_function_runs_in_python_3_8_which_has_the_archive_only(training: Any) -> None:
     old = python_3_8()
     if old is None:

@@ -256,6 +256,7 @@ def test_no_more_ops_run_than_the_concurrency_allows(works: Works) -> None:
     assert works.store.active() == []
 
 
+@pytest.mark.slow
 def test_a_pipeline_has_a_time_limit(works: Works) -> None:
     ops: list[dict[str, Any]] = [{"name": "a"}, {"name": "b", "dependencies": ["a"]}]
     pipeline = begin(works, ops, {"a": cmd("sleep 60"), "b": cmd("true")}, timeout=0.3)
@@ -312,6 +313,7 @@ def test_another_scheduler_goes_on_with_a_pipeline(works: Works) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_an_op_with_the_same_content_is_not_run_again(works: Works) -> None:
     code = works.folder / "code"
     code.mkdir()

@@ -48,6 +48,7 @@ def track(site: Site, folder: Path, script: str, **environment: str) -> subproce
     )
 
 
+@pytest.mark.slow
 def test_a_run_elsewhere_arrives_whole(site: Site, tmp_path: Path) -> None:
     done = track(site, tmp_path / "far", SCRIPT)
     assert done.returncode == 0, done.stderr

@@ -80,6 +80,7 @@ def check_last(site: Site, run_id: str, key: str, value: float, count: int) -> N
         assert len(site.mlflow("POST", "runs/search", search)["runs"]) == 1
 
 
+@pytest.mark.slow
 def test_the_last_value_is_that_of_the_largest_step_everywhere_at_every_moment(site: Site) -> None:
     run_id = site.begin()
     for count, (step, last) in enumerate([(1, 1.0), (5, 5.0), (3, 5.0)], 1):

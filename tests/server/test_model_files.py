@@ -31,6 +31,7 @@ def base(number: int = 1) -> str:
     return f"/api/v1/models/net/versions/{number}/files"
 
 
+@pytest.mark.slow
 def test_a_version_is_downloaded_after_its_run_was_deleted(
     site: Site, versions: dict[str, str], tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_path_that_is_almost_one_is_closed(site: Site, path: str) -> None:
     assert site.client.get("/api/v1/nothing").status_code == 401
 
 
+@pytest.mark.slow
 def test_no_spelling_of_a_path_avoids_authorisation(site: Site) -> None:
     for method, path, rule in routes(site):
         for end in ("", "%0A", "/", "%00", "%2F"):

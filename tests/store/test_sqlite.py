@@ -91,6 +91,7 @@ def test_two_processes_write_to_one_file(tmp_path: Path) -> None:
         assert store.check() == []
 
 
+@pytest.mark.slow
 def test_many_processes_make_one_file_at_once(tmp_path: Path) -> None:
     writers = [writer(tmp_path, f"p{place}-", 1) for place in range(6)]
     for process in writers:

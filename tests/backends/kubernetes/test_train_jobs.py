@@ -262,6 +262,7 @@ class Container:
         return here.start(self.command, self.pod.variables(**variables), cwd=self.root)
 
 
+@pytest.mark.slow
 def test_who_prepares_hears_that_it_shall_end(tmp_path: Path) -> None:
     container = Container(tmp_path)
     with marked() as here:

@@ -51,6 +51,7 @@ def test_what_is_wrong_is_refused_with_its_faults(site: Site, section: str, said
     assert said in answer.json()["faults"][0]["message"]
 
 
+@pytest.mark.slow
 def test_its_replicas_write_to_the_shared_folder_and_not_through_the_server(site: Site) -> None:
     run = start(site, "sleep 600", on="shell")
     until(site, run["id"], "running")
