@@ -10,7 +10,7 @@ import marshal
 import os
 import shutil
 import zipfile
-from functools import cache
+from functools import cache, lru_cache
 from importlib.machinery import SourceFileLoader
 from importlib.util import MAGIC_NUMBER, source_hash
 from io import BytesIO
@@ -19,7 +19,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from phalanx import run_paths
-from phalanx.atomic_files import draft_of
+from phalanx.atomic_files import write_atomic
 
 _PACKAGE = Path(__file__).parent.parent
 _MODULES = (
@@ -126,10 +126,11 @@ def _read(sources: list[Path]) -> dict[str, str]:
 
 def _packed(folder: Path, room: str, ending: str, own: dict[str, str]) -> Path:
     """A package, the modules that it needs and generated files, in one archive that is named by its content."""
-    target = folder / f"{room}-{_version(room, own)}.{ending}"
+    version = _version(room, own)
+    target = folder / f"{room}-{version}.{ending}"
     if not target.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(target, _read(_sources(room)), own)
+        write_atomic(target, _content(room, version), sync=False)
     return target
 
 
@@ -142,15 +143,16 @@ def _version(room: str, own: dict[str, str]) -> str:
     return hashlib.sha256(stamp.encode()).hexdigest()[:16]
 
 
-def _write(target: Path, sources: dict[str, str], own: dict[str, str]) -> None:
-    """Write the sources, and their bytecode for this Python version. Other versions compile the sources."""
-    with draft_of(target) as draft:
-        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, text in {**sources, **own}.items():
-                archive.writestr(name, text)
-                code = compile(text, name, "exec", dont_inherit=True) if name in own else _code(name)
-                archive.writestr(str(Path(name).with_suffix(".pyc")), _compiled(text, code))
-        os.chmod(draft, 0o600)
+@lru_cache(maxsize=2)  # a process that works on many homes packs once for all of them
+def _content(room: str, version: str) -> bytes:  # noqa: ARG001 - other sources, another version
+    """The sources, and their bytecode for this Python version. Other versions compile the sources."""
+    packed, own = BytesIO(), _own(room)
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in {**_read(_sources(room)), **own}.items():
+            archive.writestr(name, text)
+            code = compile(text, name, "exec", dont_inherit=True) if name in own else _code(name)
+            archive.writestr(str(Path(name).with_suffix(".pyc")), _compiled(text, code))
+    return packed.getvalue()
 
 
 def _code(name: str) -> CodeType:
