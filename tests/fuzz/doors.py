@@ -54,7 +54,7 @@ CONVERTS = (("convert",), ("convert",), ("convert", "--json"))
 EVERY_DOOR = tuple(dict.fromkeys((*CHECKS, *PLANS, *CONVERTS)))
 
 SLOW_S = 1.0  # of CPU time
-HOPELESS_S = 6.0
+HOPELESS_S = 15.0  # a plan of 100,000 replicas, the most there are, takes 6 s
 MANY_REPLICAS = 500  # TensorFlow: every replica has the addresses of all
 PEAK_MIB = 700  # of the process: 150 before the first file
 SHELL_SHARE = 0.02  # of the Slurm scripts that bash reads, too
@@ -285,10 +285,9 @@ def load_case(case: Case) -> Spec:
 def _is_large(case: Case) -> bool:
     """Whether the work is in proportion: thousands of replicas take their time."""
     try:
-        replicas = load_case(case).environment.replicas
+        return len(plan.make(load_case(case), "fuzz").replicas) > MANY_REPLICAS
     except phalanx.errors.PhalanxError:
         return False
-    return replicas is not None and (replicas.n_workers + replicas.n_ps) * (replicas.processes or 1) > MANY_REPLICAS
 
 
 def _judge_converted(case: Case, out: str) -> None:

@@ -229,6 +229,8 @@ def review(  # noqa: PLR0913
 def gpu_history(home: Home, store: Store, loaded: Spec, made: Plan, folder: Path) -> Review:
     """Advice about GPUs that earlier runs of a file in this folder hardly used."""
     earlier = runs_before(home, store, name=loaded.name, framework=loaded.framework, folder=folder)
+    if not earlier:
+        return Review([])  # encoding a plan of many replicas takes seconds
     remarks = gpu_remarks(decode_plan(document(made)), earlier)
     return Review([SiteFinding(ADVICE, f"{resources_path(one.role)}.gpu", one.text, one.suggestion) for one in remarks])
 
