@@ -35,8 +35,8 @@ export default function GroupPage({ context, tab }: { context: RunContext; tab: 
     keepPrevious: true,
   });
   const details = useUnchanged(group.data);
-  const trials = useTrials(run.id, isLive);
-  useOnFinish(isLive, group.reload);
+  const trials = useTrials(run, isLive);
+  useOnFinish(run.finished_at, group.reload);
   const reloadAll = useCallback(() => {
     group.reload();
     trials.reload();
@@ -62,7 +62,7 @@ export default function GroupPage({ context, tab }: { context: RunContext; tab: 
               <Timeline rows={trials.rows} group={details} isLive={isLive} />
             </Part>
           ) : (
-            <Search group={details} rows={trials.rows} isLive={isLive} />
+            <Search group={details} rows={trials.rows} context={context} />
           )}
         </Suspense>
       )}
@@ -148,7 +148,8 @@ function Progress({ group, isLive, rows }: { group: GroupDetails; isLive: boolea
 
 // The search --------------------------------------------------------------------------------------------------------
 
-function Search({ group, rows, isLive }: { group: GroupDetails; rows: TrialRow[]; isLive: boolean }): ReactNode {
+function Search({ group, rows, context }: { group: GroupDetails; rows: TrialRow[]; context: RunContext }): ReactNode {
+  const { run, isLive } = context;
   const [at, setAt] = useParam("at");
   const [kind, setKind] = useParam("axis");
   const amounts = useMemo(() => amountsOf(rows), [rows]);
@@ -160,7 +161,7 @@ function Search({ group, rows, isLive }: { group: GroupDetails; rows: TrialRow[]
     pollMs: isLive ? IMPORTANCE_POLL_MS : undefined,
     keepPrevious: true,
   });
-  useOnFinish(isLive, importance.reload);
+  useOnFinish(run.finished_at, importance.reload);
   const resource = resourceName(group);
   const hasRungs = group.rungs.some((rung) => rung.rung > 0);
   const ranked = importance.data?.params.map(({ name }) => name) ?? [];

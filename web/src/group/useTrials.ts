@@ -8,6 +8,7 @@ import {
   get,
   pollWhileVisible,
   queryString,
+  type RunRow,
   type TrialRow,
   type TrialsPage,
 } from "../api";
@@ -19,7 +20,7 @@ const POLL_MS = 2000;
 
 export type Trials = { rows: TrialRow[]; isLoading: boolean; error: ApiError | null; reload: () => void };
 
-export function useTrials(id: string, isLive: boolean): Trials {
+export function useTrials({ id, finished_at }: Pick<RunRow, "id" | "finished_at">, isLive: boolean): Trials {
   const [rows, setRows] = useState<TrialRow[]>([]);
   const [isLoading, setLoading] = useState(true);
   const [error, setError] = useState<ApiError | null>(null);
@@ -62,6 +63,6 @@ export function useTrials(id: string, isLive: boolean): Trials {
 
   useEffect(reload, [reload]);
   useEffect(() => (isLive ? pollWhileVisible(POLL_MS, reload) : undefined), [isLive, reload]);
-  useOnFinish(isLive, reload);
+  useOnFinish(finished_at, reload);
   return { rows, isLoading, error, reload };
 }

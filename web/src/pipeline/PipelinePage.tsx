@@ -16,33 +16,29 @@ import { ago, count, durationText, timestamp } from "../format";
 import { Link } from "../router";
 import { type RunContext, useOnFinish } from "../run/runContext";
 import { ErrorMessage, Spinner, StatusMark, statusText } from "../ui";
-import { useCoalesced, useNarrow, useNow, useThrottled } from "../ui/hooks";
+import { useNarrow, useNow, useReload } from "../ui/hooks";
 import { OpsTable } from "./OpsTable";
 
 const PipelineGraph = lazy(() => import("./PipelineGraph").then((module) => ({ default: module.PipelineGraph })));
 
 const POLL_MS = 5000; // without an event stream
 const RELOAD_MS = 500;
-const SHARED_MS = 1000; // the server may answer with a response that it made just before a change
 
 /** The pipeline, loaded again when it or one of its runs changes. */
 function usePipeline({ run, isLive }: RunContext) {
   const response = useResource<PipelineDetails>(apiPath`/pipelines/${run.id}`, { keepPrevious: true });
-  const reload = useThrottled(response.reload, RELOAD_MS);
-  const reloadLater = useCoalesced(response.reload, SHARED_MS);
+  const reload = useReload(response.reload, RELOAD_MS);
   const state = useEventStream(isLive ? "/live" : null, {
     // Ops may have got runs that the page does not know yet: any change in the project counts.
     run: ({ project }: Pick<RunRow, "project">) => {
-      if (project !== run.project) return;
-      reload();
-      reloadLater();
+      if (project === run.project) reload();
     },
     open: reload,
   });
   useEffect(() => {
     if (isLive && state !== "open") return pollWhileVisible(POLL_MS, reload);
   }, [isLive, state, reload]);
-  useOnFinish(isLive, response.reload);
+  useOnFinish(run.finished_at, reload);
   return response;
 }
 

@@ -13,7 +13,7 @@ import {
   useResource,
 } from "../api";
 import { canEdit, useSession } from "../session";
-import { useThrottled } from "../ui/hooks";
+import { useReload } from "../ui/hooks";
 
 const POLL_MS = 5000; // without an event stream
 const LARGE = 64; // runs with more replicas are reloaded less often
@@ -43,8 +43,8 @@ export function useRun(id: string, attempt: string) {
   const [updates, setUpdates] = useState<UpdateCounts>({ points: 0, log: 0 });
   const bump = useCallback((name: keyof UpdateCounts) => setUpdates((now) => ({ ...now, [name]: now[name] + 1 })), []);
   const isLarge = (topology.data?.replicas.length ?? 0) > LARGE;
-  const reload = useThrottled(response.reload, isLarge ? 3000 : 1000);
-  const reloadTopology = useThrottled(topology.reload, isLarge ? 3000 : 1000);
+  const reload = useReload(response.reload, isLarge ? 3000 : 1000);
+  const reloadTopology = useReload(topology.reload, isLarge ? 3000 : 1000);
   const state = useEventStream(isOn ? apiPath`/runs/${id}/live` : null, {
     run: (_: RunRow) => reload(),
     replicas: () => reloadTopology(),
@@ -53,6 +53,10 @@ export function useRun(id: string, attempt: string) {
       reloadTopology();
     },
     log: () => bump("log"),
+    open: () => {
+      reload(); // what changed before the stream was open is no event of it
+      reloadTopology();
+    },
   });
   const reloadAll = useCallback(() => {
     reload();
@@ -64,7 +68,7 @@ export function useRun(id: string, attempt: string) {
     if (!isOn || state === "open") return;
     return pollWhileVisible(POLL_MS, reloadAll);
   }, [isOn, state, reloadAll]);
-  useOnFinish(isOn, reloadAll);
+  useOnFinish(run?.finished_at, reloadAll);
   const mayEdit = canEdit(session.data, run?.project ?? "");
   const context = useMemo<RunContext | null>(
     () =>
@@ -86,11 +90,15 @@ export function useRun(id: string, attempt: string) {
   return { context, error: response.error, reload: response.reload };
 }
 
-/** Calls `act` when a run finishes: its last points may arrive after the last event. */
-export function useOnFinish(isOn: boolean, act: () => void): void {
-  const was = useRef(isOn);
+/**
+ * Reloads when a run has finished, also one that was resumed and finished before the page saw it run: its last points may
+ * arrive after the last event. `undefined`: not known yet.
+ */
+export function useOnFinish(finishedAt: string | null | undefined, act: () => void): void {
+  const was = useRef(finishedAt);
+  const reload = useReload(act, 0);
   useEffect(() => {
-    if (was.current && !isOn) act();
-    was.current = isOn;
-  }, [isOn, act]);
+    if (was.current !== undefined && finishedAt && finishedAt !== was.current) reload();
+    was.current = finishedAt;
+  }, [finishedAt, reload]);
 }

@@ -43,6 +43,25 @@ export function useThrottled(act: () => void, intervalMs: number): () => void {
   }, [intervalMs]);
 }
 
+const SHARED_MS = 1000;
+
+/**
+ * A function that reloads after a change: at once, but at most every `intervalMs`, and once more after the last change,
+ * because the server may answer with a response that it made up to `SHARED_MS` before.
+ */
+export function useReload(reload: () => void, intervalMs: number): () => void {
+  const soon = useThrottled(reload, intervalMs);
+  const latest = useRef(reload);
+  latest.current = reload;
+  const timer = useRef(0);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return useCallback(() => {
+    soon();
+    clearTimeout(timer.current);
+    timer.current = window.setTimeout(() => latest.current(), Math.max(SHARED_MS, intervalMs));
+  }, [soon, intervalMs]);
+}
+
 /** A value that changes only after it has been stable for `waitMs`. */
 export function useDebounced<T>(value: T, waitMs: number): T {
   const [stable, setStable] = useState(value);
