@@ -10,7 +10,7 @@ from phalanx.home.home import Home
 
 
 def start_module(home: Home, module: str, log_name: str) -> None:
-    """Start `python -m MODULE HOME`, with its output in a log of the home. Nobody waits for it. Raises OSError."""
+    """Start `python -m MODULE HOME` without waiting for it, with its output in a log of the home. Raises OSError."""
     log = os.open(home.path / log_name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         process = subprocess.Popen(

@@ -120,7 +120,7 @@ class RankCall:
         text = _traceback_text(fault)
         print(text, end="", file=sys.stderr, flush=True)
         body = b""
-        with suppress(Exception):  # an exception that cannot be pickled is told by its text
+        with suppress(Exception):  # an exception that cannot be pickled arrives as text
             body = _pickled(fault, "the exception")
             pickle.loads(body)  # noqa: S301 - it was pickled here
         facts = {"type": type(fault).__qualname__, "message": str(fault), "traceback": text}
