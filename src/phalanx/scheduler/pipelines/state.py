@@ -70,6 +70,12 @@ class Ended(NamedTuple):
 Verdict = Start | Ended | None  # None: it has to wait
 
 
+def has_slot(op: Operation, states: Iterable[PipelineState]) -> bool:
+    """Whether an op may have another run. `states`: of the unfinished pipelines of its schedule."""
+    most = op.settings.get("concurrency")
+    return most is None or sum(op.name in state.active for state in states) < int(most)
+
+
 class PipelineState:
     def __init__(
         self, pipeline_id: str, ops: Mapping[str, Operation], concurrency: int | None, records: Iterable[Record] = ()
