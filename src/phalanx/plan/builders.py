@@ -142,7 +142,10 @@ if [ "$is_fresh" = yes ]; then again=(--no-cache); fi
 tls=()
 if [ "$place" = local ]; then tls=(--tls-verify=false); fi
 label=phalanx.build=$key
-if [ "$is_archive" = yes ]; then mkdir -p "$(dirname "$archive")"; fi
+if [ "$is_archive" = yes ]; then # builders do not replace an archive, also not one that a killed build left
+  mkdir -p "$(dirname "$archive")"
+  rm -f "$archive.part"
+fi
 if tool=$(command -v buildah); then
   if ! command -v crun >/dev/null && ! command -v runc >/dev/null; then
     export BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
@@ -150,10 +153,13 @@ if tool=$(command -v buildah); then
   words=(--layers "${again[@]}" "${tls[@]}" --label "$label" -f "$written" -t "$name")
   "$tool" build "${words[@]}" . || fail "buildah failed with code $?"
   to=docker://$name
-  if [ "$is_archive" = yes ]; then rm -f "$archive.part" && to=$kind:$archive.part:$name; fi
+  if [ "$is_archive" = yes ]; then to=$kind:$archive.part:$name; fi
   "$tool" push "${tls[@]}" "$name" "$to" || fail "buildah push failed with code $?"
 elif tool=$(command -v podman || command -v docker); then
-  case $tool in *docker) tls=() ;; esac
+  case $kind:$tool in
+  oci-archive:*docker) fail "docker saves no oci-archive: leave out 'oci-archive:', or install buildah or podman" ;;
+  *docker) tls=() ;;
+  esac
   "$tool" build "${again[@]}" --label "$label" -f "$written" -t "$name" . || fail "$tool build failed with code $?"
   if [ "$is_archive" = yes ]; then
     format=()
@@ -164,6 +170,7 @@ elif tool=$(command -v podman || command -v docker); then
   fi
 elif tool=$(command -v buildctl); then
   output=type=image,name=$name,push=true
+  if [ "$place" = local ]; then output+=,registry.insecure=true; fi
   if [ "$is_archive" = yes ]; then output=type=${kind%-archive},dest=$archive.part,name=$name; fi
   words=(--progress=plain --frontend dockerfile.v0 --local context=. --local "dockerfile=$(dirname "$written")")
   words+=(--opt "filename=$(basename "$written")" --opt "label:$label" "${again[@]}" --output "$output")
