@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.cli.homes import wait_for
 from tests.kubernetes.places import ON, PATIENCE_S, KubernetesPlace
 from tests.kubernetes.worlds import IMAGE
@@ -45,7 +43,6 @@ def states_of(place: KubernetesPlace, run: str) -> dict[str, str]:
     return {name: one["status"] for name, one in ops_of(place, run).items()}
 
 
-@pytest.mark.smoke
 def test_files_and_values_pass_from_op_to_op_and_ops_are_retried_and_run_after_failures(place: KubernetesPlace) -> None:
     """A file, a folder and a number of the first op reach the second, in another pod and without a shared volume."""
     prepare = (
