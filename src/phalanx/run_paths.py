@@ -50,6 +50,9 @@ HOLD = f"{JOB}/hold.json"  # a path: which attempts are held after a failure, an
 HOSTFILE = "hostfile"
 HOSTS_SCRIPT = "hosts.sh"
 
+# In `code`
+INPUTS = ".phalanx-inputs"  # files that an op got from other ops, by the names of its params
+
 # In `outputs`
 OUTPUT_VALUES = "outputs.json"  # values of declared outputs, written by the program
 

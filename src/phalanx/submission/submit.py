@@ -53,7 +53,8 @@ from phalanx.submission.model import (
     RemarkKind,
     Submission,
 )
-from phalanx.submission.op_submissions import OpFaults, alike, digest_of_code, op_submission, reuses
+from phalanx.submission.ops import inputs as op_inputs
+from phalanx.submission.ops.submissions import OpFaults, alike, digest_of_code, op_submission, reuses
 from phalanx.tracking.calls import sealed_files
 from phalanx.tracking.external_folder import new_id, user_name
 
@@ -229,6 +230,8 @@ def draft(
             code.put(folder / run_paths.CODE)
         if submission.call is not None:
             _put_call(folder, submission.call, with_code=code.put is not None)
+        if submission.inputs:
+            op_inputs.put(submission.inputs, folder / run_paths.CODE)
         if outputs is not None and outputs.is_dir():
             shutil.copytree(outputs, folder / run_paths.OUTPUTS, symlinks=True)
         if is_whole:

@@ -35,7 +35,7 @@ from phalanx.store import Run
 from phalanx.store.kinds import GROUP
 from phalanx.store.statuses import DONE, Status
 from phalanx.submission.model import Submission
-from phalanx.submission.op_factory import OpFactory, op_id
+from phalanx.submission.ops.factory import OpFactory, op_id
 
 MOST_STARTS = 60  # runs that are made in a pass
 PROGRESS = "pipeline"  # fact: how many ops have each status

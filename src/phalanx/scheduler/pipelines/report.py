@@ -18,7 +18,7 @@ from phalanx.spec.pipelines.schedules import TickTimes
 from phalanx.store import Run, Store
 from phalanx.store.kinds import PIPELINE, SCHEDULE
 from phalanx.store.rows import run_row
-from phalanx.submission.op_factory import OpFactory, op_id, tick_id
+from phalanx.submission.ops.factory import OpFactory, op_id, tick_id
 
 Row = dict[str, Any]
 ABOUT = (

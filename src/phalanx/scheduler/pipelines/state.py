@@ -14,7 +14,7 @@ from phalanx.home.journal import Record
 from phalanx.spec.model import Operation, Variable, thaw
 from phalanx.spec.templates import TemplateError, expression_names, is_true
 from phalanx.store.statuses import DONE, Status
-from phalanx.submission.op_factory import op_id
+from phalanx.submission.ops.factory import op_id
 
 WAITING = "waiting"  # the status of an op that is not decided yet
 ACTIVE = "active"  # of one that has a run which has not ended; people see the status of the run
