@@ -359,7 +359,13 @@ class ServerRunActions:
         """For many runs that one call queues."""
         return ServerBatch(self, quiet=quiet)
 
-    def prepare(self, submission: Submission, *, quiet: bool) -> Callable[[], Run]:
+    def prepare(
+        self,
+        submission: Submission,
+        *,
+        quiet: bool,
+        is_watched: bool = False,  # noqa: ARG002 - it starts nothing here
+    ) -> Callable[[], Run]:
         """The server itself checks each run when it is queued."""
         if submission.is_built:
             raise CallError("--build is for this machine: a server installs no packages")
