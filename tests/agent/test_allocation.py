@@ -232,6 +232,7 @@ def agent(placed: Placed, *mode: str, **environment: str) -> subprocess.Popen[by
         call(placed, *mode),
         env=surroundings(environment),
         cwd=placed.folder,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
