@@ -102,9 +102,9 @@ def facts_file(attempt: int | str) -> str:
     return _job_file(attempt, "json")
 
 
-def nodes_file(attempt: int | str) -> str:
-    """The reports of a Slurm job's nodes before an attempt was started."""
-    return _job_file(attempt, "where")
+def step_errors_file(attempt: int | str) -> str:
+    """What srun says while it starts the ranks of an attempt; removed when they have ended."""
+    return _job_file(attempt, "srun")
 
 
 def progress_file(attempt: int | str) -> str:
