@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "extras": {"errors"},
     "atomic_files": set(),
+    "launched_ranks": set(),
     "locks": set(),
     "run_paths": set(),
     "frames": {"run_paths"},
@@ -41,9 +42,9 @@ ALLOWED: dict[str, set[str]] = {
     "agent": {
         *FILES_OF_RUNS,
         *("ends", "frames", "naming", "path_patterns", "placeholders", "spool", "stored_plan", "uploads"),
-        "working_files",
+        *("launched_ranks", "working_files"),
     },
-    "tracking": {*FILES_OF_RUNS, "ends", "naming", "spool", "placeholders", "uploads"},
+    "tracking": {*FILES_OF_RUNS, "ends", "launched_ranks", "naming", "spool", "placeholders", "uploads"},
     "spec": {"tune", "errors", "path_patterns"},
     "plan": {"spec", "errors", "naming", "placeholders"},
     "sites": {"plan", "spec", "errors", "naming"},
@@ -139,7 +140,7 @@ NEVER = {"server": {"cli", "client", "exchange", "formats", "launch", "submitit"
 PORTABLE = (
     *FILES_OF_RUNS,
     *("ends", "naming", "path_patterns", "placeholders", "spool", "stored_plan", "frames", "uploads"),
-    *("working_files", "agent", "tracking", "tune"),
+    *("launched_ranks", "working_files", "agent", "tracking", "tune"),
 )
 # Inside a package: each group may import those before it, not those after.
 LAYERS = {

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from phalanx import run_paths
+from phalanx import launched_ranks, run_paths
 from phalanx.agent import preflight, processes
 from phalanx.agent.deadlines import limits_of
 from phalanx.agent.interactive.hold import hold
@@ -172,6 +172,7 @@ def _complete(environment: dict[str, str], name: str, plan: StoredPlan, facts: d
         environment["PHALANX_LAUNCH"] = "own"  # the user's launcher sets the ranks
     environment.setdefault("PYTHONUNBUFFERED", "1")
     environment.setdefault("PYTHONFAULTHANDLER", "1")  # prints a traceback at a crash, or when a hang is ended
+    environment[launched_ranks.AT_START] = launched_ranks.record(environment)
     if plan.launch == "own":
         _export_to_steps(environment)
 

@@ -11,11 +11,12 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
+from phalanx import launched_ranks
 from phalanx.agent.processes import Stat
 
 VARIABLES = (
     *("PHALANX_TRACK", "PHALANX_RANK", "PHALANX_LOCAL_RANK", "PHALANX_LAUNCH", "PHALANX_CLUSTER", "PHALANX_OUTSIDE"),
-    *("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK", "SLURM_PROCID"),
+    *(launched_ranks.AT_START, *launched_ranks.VARIABLES),
 )
 MARK = ".tfevents."
 MOST = 5000  # processes and files of an attempt

@@ -23,7 +23,7 @@ from phalanx.atomic_files import write_atomic
 
 _PACKAGE = Path(__file__).parent.parent
 _MODULES = (
-    *("__init__.py", "atomic_files.py", "ends.py", "locks.py", "naming.py", "placeholders.py"),
+    *("__init__.py", "atomic_files.py", "ends.py", "launched_ranks.py", "locks.py", "naming.py", "placeholders.py"),
     *("run_paths.py", "spool.py", "uploads.py"),
 )
 _MODULES_OF_AGENT = ("frames.py", "path_patterns.py", "stored_plan.py", "working_files.py")

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-LAUNCHED_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK", "SLURM_PROCID")
+from phalanx.launched_ranks import is_recorded, mpi_rank, number, torch_rank
 
 
 class WriterIdentity(NamedTuple):
@@ -30,23 +30,44 @@ def this_writer(environment: Mapping[str, str] = os.environ) -> WriterIdentity |
     own = WriterIdentity(folder, number(environment.get("PHALANX_RANK")) or 0, has_agent)
     if not has_agent:
         return own
-    rank: int | None
-    name: str | None
     if environment.get("PHALANX_LAUNCH"):
-        rank = next((found for name in LAUNCHED_RANKS if (found := number(environment.get(name))) is not None), None)
-        name = None if rank is None else _name_of(rank, environment.get("PHALANX_CLUSTER", ""))
-    else:
-        local = number(environment.get("LOCAL_RANK"))
-        rank = number(environment.get("RANK"))
-        if local is not None and rank is not None:
-            own = own._replace(rank=rank)  # torchrun in a replica counts all processes of all replicas
-        is_other = local is not None and local != (number(environment.get("PHALANX_LOCAL_RANK")) or 0)
-        name = f"{os.path.basename(os.path.dirname(folder))}.{local}" if is_other else None
-        if rank is None:
-            rank = own.rank + (local or 0)  # no rank set: Lightning's launcher only numbers the processes of a node
-    replica, attempt = os.path.split(folder)
-    if name is None or rank is None or name == os.path.basename(replica):
+        return _of_whole_run(own, environment)
+    return _of_replica(own, environment)
+
+
+def _of_whole_run(own: WriterIdentity, environment: Mapping[str, str]) -> WriterIdentity:
+    """The launcher of the user starts the processes of all replicas."""
+    launched = mpi_rank(environment)
+    name = None if launched is None else _name_of(launched.rank, environment.get("PHALANX_CLUSTER", ""))
+    return own if launched is None or name is None else _beside(own, name, launched.rank)
+
+
+def _of_replica(own: WriterIdentity, environment: Mapping[str, str]) -> WriterIdentity:
+    """The command of a replica may run a launcher for itself."""
+    replica = os.path.basename(os.path.dirname(own.folder))
+    rank, local = torch_rank(environment)
+    launched = mpi_rank(environment) if is_recorded(environment) else None
+    if launched is not None:
+        if local is None or rank is None:  # else torchrun, in a task of mpirun or srun
+            return _beside(own, _numbered(replica, launched.rank), own.rank * launched.size + launched.rank)
+        return _beside(own, _numbered(replica, rank), rank)
+    if local is not None and rank is not None:
+        own = own._replace(rank=rank)  # torchrun in a replica counts all processes of all replicas
+    if local is None or local == (number(environment.get("PHALANX_LOCAL_RANK")) or 0):
         return own
+    # without a rank: Lightning's launcher only numbers the processes of a node
+    return _beside(own, _numbered(replica, local), own.rank + local if rank is None else rank)
+
+
+def _numbered(replica: str, number: int) -> str:
+    return f"{replica}.{number}" if number else replica
+
+
+def _beside(own: WriterIdentity, name: str, rank: int) -> WriterIdentity:
+    """The identity with that name, next to the replica whose command started the process."""
+    replica, attempt = os.path.split(own.folder)
+    if name == os.path.basename(replica):
+        return own._replace(rank=rank)
     return WriterIdentity(os.path.join(os.path.dirname(replica), name, attempt), rank, has_agent=False)
 
 
@@ -60,8 +81,3 @@ def _name_of(rank: int, cluster: str) -> str | None:
     if rank < len(names):
         return names[rank]
     return f"{names[0]}.{rank}" if names else None
-
-
-def number(text: str | None) -> int | None:
-    """A non-negative whole number, or None."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -11,6 +11,7 @@ import os
 import sys
 from typing import Any, NamedTuple
 
+from phalanx.launched_ranks import torch_rank
 from phalanx.tracking.writer_identity import this_writer
 
 GLOBAL_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -33,13 +34,14 @@ def rank_duties(rank: int | None = None, size: int | None = None) -> RankDuties:
 
 
 def _in_replica(rank: int | None, size: int | None) -> RankDuties:
+    local = torch_rank().local
     if rank is None or size is None:
-        is_first = _number("LOCAL_RANK") == 0
+        is_first = not local
     else:
         per_replica = max(1, size // max(1, _number("PHALANX_WORLD_SIZE", 1)))
         is_first = rank % per_replica == 0
     writer = this_writer()
-    has_own = "LOCAL_RANK" in os.environ or (writer is not None and writer.folder != os.environ["PHALANX_TRACK"])
+    has_own = local is not None or (writer is not None and writer.folder != os.environ["PHALANX_TRACK"])
     leads = is_first and not rank and _number("PHALANX_RANK") == 0 and (writer is None or writer.rank == 0)
     return RankDuties(has_own or is_first, leads)
 
