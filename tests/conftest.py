@@ -6,12 +6,16 @@ import gc
 import os
 from importlib.util import find_spec
 
+from tests.temp_root import choose_temp_root
+
 pytest_plugins = ["tests.deadlines", "tests.suites", "tests.tree_guard", "tests.shared_fixtures"]
 
 if find_spec("hypothesis") is not None:  # suites of other interpreters do without it
     from tests.examples import load_default
 
     load_default()
+
+choose_temp_root()
 
 # Servers of tests have one process, unless the test says otherwise: several would take more of the machine.
 os.environ.setdefault("PHALANX_SERVER_PROCESSES", "1")
