@@ -6,10 +6,10 @@ an image in a registry or in an archive, made by the first builder that the mach
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum, auto
 from pathlib import PurePosixPath
 
+from phalanx.deferred_patterns import deferred_pattern
 from phalanx.errors import CallError
 from phalanx.plan import build_recipes
 from phalanx.spec.model import Build
@@ -17,11 +17,11 @@ from phalanx.spec.model import Build
 FOLDER = "PHALANX_BUILD"  # the variable with the folder of a virtual environment
 KEY_LABEL = "phalanx.build"  # of an image: the key of its content
 IMAGE_BUILDERS = ("buildah", "podman", "docker", "buildctl")
-_REFERENCE = re.compile(
+_REFERENCE = deferred_pattern(
     r"(?:[A-Za-z0-9.-]+(?::\d{1,5})?/)?[a-z0-9][a-z0-9._/-]*(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?\Z"
 )
-_ARCHIVE = re.compile(r"(?:docker-archive:|oci-archive:)?.+\.tar\Z")
-_LOCAL_REGISTRY = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?/")
+_ARCHIVE = deferred_pattern(r"(?:docker-archive:|oci-archive:)?.+\.tar\Z")
+_LOCAL_REGISTRY = deferred_pattern(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?/")
 
 
 FIRST_LINES = {pattern: build_recipes.copy_line(pattern) for pattern in build_recipes.COPIED_FIRST}

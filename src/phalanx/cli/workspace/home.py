@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -494,6 +493,8 @@ class HomeRunActions:
         batches = logs.follow(run, sources, None, None, lambda seconds: wait(seconds, hung_up))
         follow(batches, None if quiet else LogPrinter([one.name for one in sources]), hung_up, provenance.keep)
         if hung_up:
+            import signal
+
             sys.exit(128 + signal.SIGHUP)
         return self.store.find(run.id)
 

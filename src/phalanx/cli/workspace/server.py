@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.replica_logs import LogSource
     from phalanx.store import Artifact, ReplicaRecord, Run, StatusChange
-    from phalanx.store.series.summaries import Summary
+    from phalanx.store.records import Summary
     from phalanx.submission.model import Submission
 
 LOOK_S = 0.5  # between two looks at what we wait for
