@@ -159,7 +159,7 @@ def test_a_rank_does_not_start_if_the_job_ends_before_all_have_reported(tmp_path
 
 def test_the_claim_does_not_wait_for_what_is_needed_later(placed: Placed) -> None:
     """The ranks start only after the claim."""
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import phalanx.agent.coordinator; print(*sys.modules)"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import phalanx.agent.jobs.coordinator; print(*sys.modules)"
     command = [sys.executable, "-I", "-S", "-c", code, str(agent_zip.agent_file(placed.folder))]
     found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout.split()
     assert "phalanx.agent.claims" in found

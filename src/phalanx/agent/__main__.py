@@ -102,7 +102,8 @@ def _replicas(mode: str | None, plan_file: str, facts_file: str, report: StartRe
 
 def _of_a_job(mode: str, plan_file: str, facts_file: str, *more: str) -> int:
     """What the script of a job calls, on a machine or beside every rank."""
-    from phalanx.agent import allocation, one_machine
+    from phalanx.agent import allocation
+    from phalanx.agent.jobs import one_machine
 
     plan = read_plan_file(plan_file)
     if mode == ALL_HERE:

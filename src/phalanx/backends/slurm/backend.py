@@ -96,7 +96,7 @@ exit "$code"
 """
 # What `python -c` runs: it imports less than the agent, and so is ready sooner.
 _COORDINATE = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from phalanx.agent.coordinator import main; "
+    "import sys; sys.path.insert(0, sys.argv[1]); from phalanx.agent.jobs.coordinator import main; "
     "sys.exit(main(sys.argv[2:]))"
 )
 _PYTHONS = "python3 python3.12 python3.11 python3.9"

@@ -40,7 +40,7 @@ umask 077
 # next attempt. It hears where all ranks are and writes that down for them; its end is that of the job.
 coproc coordinator {
   trap '' TERM
-  exec "$python" -I -S -c 'import sys; sys.path.insert(0, sys.argv[1]); from phalanx.agent.coordinator import main; sys.exit(main(sys.argv[2:]))' "$here/job/agent.pyz" "$here" "${2:-by-hand}" "${3:-${2:-1}}"
+  exec "$python" -I -S -c 'import sys; sys.path.insert(0, sys.argv[1]); from phalanx.agent.jobs.coordinator import main; sys.exit(main(sys.argv[2:]))' "$here/job/agent.pyz" "$here" "${2:-by-hand}" "${3:-${2:-1}}"
 }
 coordinator_pid=$!
 exec {to}>&"${coordinator[1]}"- {from}<&"${coordinator[0]}"-
