@@ -18,7 +18,7 @@ from phalanx.store import StatusChange, Store
 from phalanx.store.statuses import Status
 from phalanx.submission import builds
 from phalanx.submission.builds import BuildResult
-from phalanx.submission.op_factory import OpFactory
+from phalanx.submission.ops.factory import OpFactory
 from phalanx.submission.submit import prepare, submit
 from tests.scheduler.working import Works
 from tests.submission.samples import submission_of
