@@ -44,7 +44,7 @@ test: setup ## run the tests; about three minutes on two cores
 	@[ -d tests/__pycache__ ] || PYTHONDONTWRITEBYTECODE= $(PYTEST) --collect-only -qq >/dev/null
 	$(AT_ONCE) -m "not slow"
 
-test: WORKERS ?= 6
+test: WORKERS ?= 4
 
 test-rest: setup ## run what `make test` skips: slow tests, and many more examples of every property
 	PHALANX_EXAMPLES=1 PHALANX_TEST_PROCESSES=1 $(AT_ONCE) -m "slow or hypothesis"

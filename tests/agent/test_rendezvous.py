@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -98,3 +101,31 @@ def test_it_serves_beside_the_first_replica_until_the_last_one_has_ended(tmp_pat
     assert b" 404 " in run.log("worker-0")
     wait_for(lambda: not is_open(port))
     assert json.loads((tmp_path / "plan.json").read_text())["service"]["global"] == 2
+
+
+STARTS_THE_SERVER_ALONE = """
+import sys
+from phalanx.agent import launcher
+launcher.serve(*launcher.read(*sys.argv[1:]))
+"""
+
+
+def test_it_waits_for_replicas_that_have_not_started_yet(tmp_path: Path) -> None:
+    port, other = free_ports(2)
+    run = Agents(
+        tmp_path,
+        "true",
+        environment={"replicas": {"n_workers": 1}},
+        framework="horovod",
+        port={"master-0": port, "worker-0": other},
+    )
+    files = [str(tmp_path / name) for name in ("plan.json", "facts.json")]
+    subprocess.run([sys.executable, "-c", STARTS_THE_SERVER_ALONE, *files], check=True, timeout=60)
+    for name in run.names:
+        client = Client(port)
+        assert client.ask("GET", "/global/nothing")[0] == 404
+        client.connection.close()
+        time.sleep(0.7)  # it looks every half second
+        assert is_open(port)
+        (run.attempt(name) / "end.json").write_text("{}")
+    wait_for(lambda: not is_open(port))

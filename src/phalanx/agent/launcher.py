@@ -256,6 +256,8 @@ def serve(plan: StoredPlan, facts: dict[str, Any]) -> int | None:
     if not plan.service or first not in facts["folders"]:
         return None
     listener = preflight.listen(addresses(plan, facts)[first])
+    for folder in facts["folders"].values():  # a replica that has none yet is not one that was removed
+        os.makedirs(folder, mode=0o700, exist_ok=True)
     pid = os.fork()
     if pid == 0:
         try:
