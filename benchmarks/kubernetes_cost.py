@@ -1,12 +1,17 @@
-"""What runs on Kubernetes cost, beside floors: rendering and submitting 500 replicas, keeping 200 runs in view.
+"""What runs on Kubernetes cost, beside floors: rendering and submitting 500 replicas, keeping 200 runs in view, and
+starting 50 pods.
 
-The API server is the tests' own, over HTTP on this machine: what is counted are requests, and what is measured is us.
+For the first three, the API server is the tests' own, over HTTP on this machine: what is counted are requests, and
+what is measured is us. For the last one a real control plane is brought up (root, Debian), whose pods are processes of
+this machine.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -15,11 +20,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from measuring import PHALANX
 from table import ROOT, Beside, Of, Row, at_most
 
 sys.path.insert(0, str(ROOT))
 
 from tests.backends.kubernetes.apiserver import FakeApiServer
+from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.cluster import Settings as ClusterSettings
+from tests.kubernetes.rest import Rest
 
 from phalanx import backends, plan, spec
 from phalanx.backends.agent_zip import carry
@@ -35,6 +44,9 @@ REPLICAS, ROUNDS = 500, 5
 RUNS, WATCH_S = 200, 30.0
 AT_ONCE = 8
 MOST_RENDER_S = 1.0
+PODS, STARTS, PATIENCE_S = 50, 3, 300.0
+MOST_TIMES = 1.3  # as long as `kubectl apply`
+BARE = "bare"  # the label of a Job without Phalanx
 
 
 def made_of(replicas: int, run_id: str, *, different: bool) -> Plan:
@@ -156,4 +168,82 @@ def _rate(count: int) -> float:
         return (len(server.requests) - before) / (time.perf_counter() - began)
 
 
-PARTS = {"rendering": rendering, "submitting": submitting, "watching": watching}
+# starting on a real cluster -------------------------------------------------------------------------------------------
+
+
+def starting() -> Iterator[Row]:
+    """From the command to the moment when all pods run: ours, our manifests with kubectl, and a Job of one line."""
+    kept = os.environ.get("PHALANX_TEST_CLUSTER")  # the state of a cluster that is up already
+    cluster = Cluster.found(Path(kept)) if kept else Cluster.new(ClusterSettings(version="1.34"))
+    assert cluster is not None, f"there is no cluster in {kept}"
+    try:
+        cluster.up()
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+            yield from _starts(Path(scratch), cluster)
+    finally:
+        if not kept:
+            cluster.down()
+
+
+def _starts(folder: Path, cluster: Cluster) -> Iterator[Row]:
+    settings = {"version": 1, "kind": "experiment", "framework": "plain", "build": {"image": "python:3.12-slim"}}
+    replicas = {"replicas": {"n_workers": PODS - 1}}
+    (folder / "p.yml").write_text(json.dumps({**settings, "environment": replicas, "run": {"cmd": "exec sleep 3600"}}))
+    pod = {"restartPolicy": "Never", "containers": [{"name": "it", "image": "x", "command": ["sleep", "3600"]}]}
+    template = {"metadata": {"labels": {"phalanx.test/is": BARE}}, "spec": pod}
+    job = {"completions": PODS, "parallelism": PODS, "completionMode": "Indexed", "template": template}
+    content = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": BARE}, "spec": job}
+    (folder / "bare.json").write_text(json.dumps(content))
+    own = {"KUBECONFIG": str(cluster.kubeconfig), "PHALANX_HOME": str(folder / "home")}
+    environment = {**os.environ, **own}
+
+    def call(*words: str) -> str:
+        done = subprocess.run(words, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+        return done.stdout
+
+    planned = call(*PHALANX, "plan", "-f", "p.yml", "--on", "kubernetes")
+    (folder / "planned.yml").write_text(planned)
+    apply = (str(cluster.kubectl), "apply", "--validate=false", "-f")  # this kubectl is older than Indexed Jobs
+    commands = {
+        "phalanx run --on kubernetes": (*PHALANX, "run", "-f", "p.yml", "--on", "kubernetes", "-d"),
+        "kubectl apply of its plan": (*apply, "planned.yml"),
+        "kubectl apply of a bare Job": (*apply, "bare.json"),
+    }
+    found: dict[str, list[float]] = {name: [] for name in commands}
+    for turn in range(STARTS + 1):
+        for name, words in commands.items():
+            began = time.perf_counter()
+            said = call(*words)
+            _until(lambda: _running(cluster.api) == PODS)
+            if turn:  # the first one warms the page cache
+                found[name].append(time.perf_counter() - began)
+            if words[: len(PHALANX)] == tuple(PHALANX):
+                call(*PHALANX, "stop", said.strip())
+            else:
+                call(str(cluster.kubectl), "delete", "--wait=false", "-f", words[-1])
+            _until(lambda: not cluster.api.items("/api/v1/namespaces/default/pods"))
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    ours = medians.pop("phalanx run --on kubernetes")
+    for name, seconds in medians.items():
+        yield Row(
+            f"{PODS} pods from submit to all running, beside {name}",
+            ours,
+            "s",
+            Beside(name, seconds),
+            aim=None if name.endswith("bare Job") else at_most(MOST_TIMES, Of.FLOOR),  # its pods do much less
+        )
+
+
+def _running(api: Rest) -> int:
+    pods = api.items("/api/v1/namespaces/default/pods")
+    return sum(pod["status"].get("phase") == "Running" for pod in pods)
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline, "the pods took too long"
+        time.sleep(0.1)
+
+
+PARTS = {"starting": starting, "rendering": rendering, "submitting": submitting, "watching": watching}

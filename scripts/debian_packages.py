@@ -25,6 +25,8 @@ OTHERS = {
     "docker-registry": "docker-registry",
     "pg_lsclusters": "postgresql",
     "fish": "fish",
+    "podman": "podman",
+    "runc": "runc",  # of what podman may use, the one that also works where cgroups are old
     "shellcheck": "shellcheck",
     "zsh": "zsh",
 }  # program -> package that provides it

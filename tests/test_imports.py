@@ -24,6 +24,7 @@ FILES_OF_RUNS = ("atomic_files", "locks", "run_paths")
 # What each package may import of ours. The package itself (`phalanx.__version__`) is open to all.
 ALLOWED: dict[str, set[str]] = {
     "ends": {"run_paths"},
+    "deferred_patterns": set(),
     "errors": set(),
     "extras": {"errors"},
     "atomic_files": set(),
@@ -45,11 +46,11 @@ ALLOWED: dict[str, set[str]] = {
         *("launched_ranks", "working_files"),
     },
     "tracking": {*FILES_OF_RUNS, "ends", "launched_ranks", "naming", "spool", "placeholders", "uploads"},
-    "spec": {"tune", "errors", "path_patterns"},
-    "plan": {"spec", "errors", "naming", "placeholders"},
+    "spec": {"tune", "deferred_patterns", "errors", "path_patterns"},
+    "plan": {"spec", "deferred_patterns", "errors", "naming", "placeholders"},
     "sites": {"plan", "spec", "errors", "naming"},
     "tune": set(),
-    "store": {*FILES_OF_RUNS, "spool", "stored_plan", "errors", "extras", "naming"},
+    "store": {*FILES_OF_RUNS, "deferred_patterns", "spool", "stored_plan", "errors", "extras", "naming"},
     "logs": {*FILES_OF_RUNS, "ends", "spool", "stored_plan", "errors", "extras", "naming"},
     "formats": {*FILES_OF_RUNS, "naming", "spool", "errors"},
     "home": {*FILES_OF_RUNS, "agent", "tracking", "store", "naming", "spool", "ends", "stored_plan", "errors"},

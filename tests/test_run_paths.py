@@ -9,7 +9,7 @@ def test_paths_are_those_of_existing_runs() -> None:
     assert run_paths.attempt_folder("worker-1", 3) == "replicas/worker-1/attempt-3"
     assert run_paths.ATTEMPT_FOLDERS == "replicas/*/attempt-*"
     assert run_paths.facts_file(3) == "job/attempt-3.json"
-    assert run_paths.nodes_file(3) == "job/attempt-3.where"
+    assert run_paths.step_errors_file(3) == "job/attempt-3.srun"
     assert run_paths.packages_file(3) == "job/attempt-3.packages.json"
     assert run_paths.handle_file(3) == "job/attempt-3.handle"
     assert run_paths.positions_file(3) == "job/attempt-3.positions.json"

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 
@@ -40,38 +39,31 @@ class Location(NamedTuple):
     width: int = 1
     excerpt: str = ""
 
+    def as_json(self) -> dict[str, Any]:
+        return {"file": self.file, "line": self.line, "column": self.column}
 
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
-    """A message about one location in the user's file."""
+
+class Note(NamedTuple):
+    """A hint about a location in the user's file, such as how an old field was interpreted; never an error."""
 
     place: Location
     path: str
     message: str
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "file": self.place.file,
-            "line": self.place.line,
-            "column": self.place.column,
-            "path": self.path,
-            "message": self.message,
-        }
+        return {**self.place.as_json(), "path": self.path, "message": self.message}
 
 
-@dataclass(frozen=True, slots=True)
-class Note(Diagnostic):
-    """A hint, such as how an old field was interpreted; never an error."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpecError(Diagnostic):
+class SpecError(NamedTuple):
     """One error in a file."""
 
-    suggestion: str | None = field(default=None)
+    place: Location
+    path: str
+    message: str
+    suggestion: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        return {**Diagnostic.as_json(self), "suggestion": self.suggestion}
+        return {**self.place.as_json(), "path": self.path, "message": self.message, "suggestion": self.suggestion}
 
     def __str__(self) -> str:
         where = f"{self.place.file}:{self.place.line}:{self.place.column}"

@@ -33,5 +33,17 @@ def take(descriptor: int, *, wait: bool, shared: bool = False) -> bool:
     return True
 
 
+def seems_held(path: str | os.PathLike[str]) -> bool:
+    """Whether a process of this machine seems to hold an exclusive lock, without trying to take it: others would find
+    it taken meanwhile."""
+    try:
+        inode = str(os.stat(path).st_ino)
+        with open("/proc/locks", encoding="ascii") as stream:
+            rows = [line.split() for line in stream]
+    except OSError:
+        return False
+    return any("FLOCK" in row and "WRITE" in row and row[-3].rpartition(":")[2] == inode for row in rows)
+
+
 def release(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -15,17 +15,17 @@ SERVING = ("ps", "server")  # roles that only serve, unless the framework says o
 # Control characters, line and paragraph separators, lone surrogates: a name with one of them could forge lines of a
 # list or a log, and control a terminal. Other invisible characters are part of some scripts: they are escaped where
 # names are displayed.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_CONTROL = "[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"  # compiled on first use
 
 
 def has_control_characters(name: str) -> bool:
     """Whether a text cannot be the name of a project, run, user, tag or the like."""
-    return _CONTROL.search(name) is not None
+    return re.search(_CONTROL, name) is not None
 
 
 def without_control_characters(name: str) -> str:
     """The nearest name without control characters."""
-    return _CONTROL.sub("_", name)
+    return re.sub(_CONTROL, "_", name)
 
 
 def is_launcher(name: str) -> bool:

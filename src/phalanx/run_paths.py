@@ -50,6 +50,9 @@ HOLD = f"{JOB}/hold.json"  # a path: which attempts are held after a failure, an
 HOSTFILE = "hostfile"
 HOSTS_SCRIPT = "hosts.sh"
 
+# In `code`
+INPUTS = ".phalanx-inputs"  # files that an op got from other ops, by the names of its params
+
 # In `outputs`
 OUTPUT_VALUES = "outputs.json"  # values of declared outputs, written by the program
 
@@ -99,9 +102,9 @@ def facts_file(attempt: int | str) -> str:
     return _job_file(attempt, "json")
 
 
-def nodes_file(attempt: int | str) -> str:
-    """The reports of a Slurm job's nodes before an attempt was started."""
-    return _job_file(attempt, "where")
+def step_errors_file(attempt: int | str) -> str:
+    """What srun says while it starts the ranks of an attempt; removed when they have ended."""
+    return _job_file(attempt, "srun")
 
 
 def progress_file(attempt: int | str) -> str:

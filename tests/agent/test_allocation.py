@@ -40,6 +40,15 @@ LINES: dict[str, dict[str, Any]] = {
 NOTHING_MADE = {"variables": {}, "path": "", "before": [], "packages": []}
 
 
+def reported(reports: dict[str, dict[str, Any]]) -> list[str]:
+    """The lines that ranks print."""
+    return [
+        f"{line}\n"
+        for rank, (name, report) in enumerate(reports.items())
+        for line in allocation.report_lines(rank, {"name": name, **report})
+    ]
+
+
 class Placed:
     """A run's folder as its job finds it."""
 
@@ -64,8 +73,8 @@ class Placed:
         return str(self.folder / "job" / f"attempt-{attempt}.json")
 
     def gather(self, lines: dict[str, dict[str, Any]], attempt: int = 1, first: int = 1) -> int:
-        texts = [json.dumps({"name": name, **NOTHING_MADE, **line}) for name, line in lines.items()]
-        return allocation.gather(self.plan, self.facts_file(attempt), first, ["srun: a warning", *texts, "prepared\n"])
+        said = reported({name: {**NOTHING_MADE, **line} for name, line in lines.items()})
+        return allocation.gather(self.plan, self.facts_file(attempt), first, ["srun: a warning\n", *said, "prepared\n"])
 
     def facts(self, attempt: int = 1) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(Path(self.facts_file(attempt)).read_text())
@@ -97,9 +106,8 @@ def test_an_interface_that_not_all_have_is_no_ones(tmp_path: Path) -> None:
 
 
 def test_no_facts_are_written_if_a_node_could_not_be_prepared(tmp_path: Path) -> None:
-    """Its step failed, so that the script does not say that all are prepared."""
     placed = Placed(tmp_path)
-    texts = [json.dumps({"name": name, **line}) for name, line in LINES.items()]
+    texts = reported({name: line for name, line in LINES.items() if name != "worker-1"})
     assert allocation.gather(placed.plan, placed.facts_file(1), 1, texts) == 1
     assert allocation.gather(placed.plan, placed.facts_file(1), 1, []) == 1
     assert not Path(placed.facts_file(1)).exists()
@@ -110,6 +118,20 @@ def test_a_rank_of_which_nothing_was_heard_is_named(tmp_path: Path, capsys: pyte
     assert placed.gather({"master-0": LINES["master-0"]}) == 1
     assert "worker-0, worker-1" in capsys.readouterr().err
     assert not Path(placed.facts_file()).exists()
+
+
+def test_reports_in_many_lines_that_arrive_mixed_are_put_together(tmp_path: Path) -> None:
+    """srun keeps lines whole only up to about 1,000 letters, and packages are hundreds."""
+    placed = Placed(tmp_path)
+    packages = [f"package-{number}==1.{number}" for number in range(300)]
+    each = [reported({name: {**NOTHING_MADE, **line, "packages": packages}}) for name, line in LINES.items()]
+    each = [[line.replace(" 0 ", f" {rank} ", 1) for line in lines] for rank, lines in enumerate(each)]
+    mixed = [line for lines in zip(*each, strict=True) for line in lines]
+    assert len(mixed) > 3 * 5
+    assert max(map(len, mixed)) < 1000
+    assert allocation.gather(placed.plan, placed.facts_file(), 1, mixed) == 0
+    found = json.loads((tmp_path / "job" / "attempt-1.packages.json").read_text())
+    assert found == {"n1": packages, "n2": packages}
 
 
 def test_the_time_of_earlier_segments_is_added_up(tmp_path: Path) -> None:
@@ -210,6 +232,7 @@ def agent(placed: Placed, *mode: str, **environment: str) -> subprocess.Popen[by
         call(placed, *mode),
         env=surroundings(environment),
         cwd=placed.folder,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -327,7 +350,9 @@ def test_a_rank_says_where_it_is_in_one_line(tmp_path: Path) -> None:
     here = subprocess.run(
         call(placed, "--here"), env=surroundings(variables), capture_output=True, timeout=120, check=True
     )
-    line = json.loads(here.stdout)
+    word, rank, left, text = here.stdout.decode().split(" ", 3)
+    assert (word, rank, left) == ("phalanx-report", "0", "0")
+    line = json.loads(text)
     assert (line["name"], line["host"], line["gpus"]) == ("master-0", "localhost", ["2", "3"])
     assert line["interface"] == allocation.interface_of(line["address"])
     assert line["port"] in allocation.PORTS

@@ -156,9 +156,39 @@ def test_what_a_running_process_cannot_change_needs_a_new_one(probe: Probe, chan
         probe.program = [*probe.program[:-1], str(new)]
         assert probe.start(LANG="C")["argv"][0] == str(new)
     else:
-        assert probe.start(LANG="C.UTF-8")["variables"]["LANG"] == "C.UTF-8"
+        assert probe.start(LANG="de_DE.ISO-8859-1")["variables"]["LANG"] == "de_DE.ISO-8859-1"
     assert probe.pid != first
     assert read_stat(first) is None
+
+
+def test_runs_with_other_variables_of_new_processes_share_one(probe: Probe) -> None:
+    probe.start(LANG="C")
+    first = probe.pid
+    for given in (
+        probe.start(LC_ALL="en_US.utf8"),
+        probe.start(LANG="C.UTF-8", TZ="Asia/Tokyo"),
+        probe.start(LD_LIBRARY_PATH="/opt/lib"),
+    ):
+        assert len(given["variables"].keys() & {"LC_ALL", "TZ", "LD_LIBRARY_PATH"}) == 1
+    assert probe.pid == first
+
+
+def test_a_process_that_was_started_early_serves_the_first_request(probe: Probe) -> None:
+    probe.fork_server.start_early(probe.program, {"LANG": "C"}, MARK)
+    early = probe.pid
+    assert probe.start(LANG="C.UTF-8")["shown"] == [f"{MARK}=k7vq2xw9ab"]
+    assert probe.pid == early
+
+
+def test_the_failure_of_a_process_that_was_started_early_is_not_that_of_a_request(probe: Probe) -> None:
+    code = probe.file.read_text()
+    probe.file.write_text("import socket, sys; socket.socket(fileno=int(sys.argv[2])).recv(1); sys.exit(3)")
+    probe.fork_server.start_early(probe.program, {}, MARK)
+    with probe.complaints.open("wb") as complaints:
+        number = probe.fork_server.send(probe.program, probe.asked(complaints.fileno(), "look", [], {}), PATIENCE_S)
+    assert isinstance(probe.fork_server.answers(PATIENCE_S)[number], ForkServerLost)
+    probe.file.write_text(code)
+    probe.start()
 
 
 def test_an_agent_that_fails_reports_its_code_and_its_words(probe: Probe) -> None:

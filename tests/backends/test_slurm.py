@@ -167,7 +167,7 @@ def test_the_processes_of_a_replica_stay_on_its_node() -> None:
 
 def test_srun_starts_the_ranks_of_mpi_unless_mpirun_shall() -> None:
     by_srun, by_mpirun = rendered(CASES["slurm-mpi"]), rendered(CASES["slurm-mpirun"])
-    assert "step pmix --as-rank" in by_srun.files["run.sh"]
+    assert "step pmix --join" in by_srun.files["run.sh"]
     names = [replica["role"] for replica in json.loads(by_srun.files["plan.json"])["replicas"]]
     assert set(names) == {"worker"}
     assert '"${agent[@]}" --stay' in by_mpirun.files["run.sh"]

@@ -6,6 +6,7 @@ folder.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -14,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.homes import Place
+from tests.cli.homes import Place, wait_for
 from tests.ports import free_port
 from tests.slurm import apptainer, debian
 
-PROGRAMS = {"buildah": "buildah", "docker-registry": "docker-registry"}
+PROGRAMS = {"buildah": "buildah", "docker-registry": "docker-registry", "podman": "podman", "runc": "runc"}
+BUILDERS = ("buildah", "podman", "docker", "buildctl")
 BASE = "localhost/base"
 
 
@@ -82,6 +84,48 @@ def place_fixture(tmp_path: Path, storage: dict[str, str]) -> Iterator[BuildPlac
     place = BuildPlace(tmp_path, storage)
     yield place
     place.close()
+
+
+@pytest.fixture(name="docker", scope="session")
+def docker_fixture(storage: dict[str, str]) -> Iterator[dict[str, str]]:
+    """The variables that lead to an engine of Docker of its own, with the base image."""
+    if shutil.which("dockerd", path=debian.PATH) is None:
+        debian.install(["docker.io"])
+    with tempfile.TemporaryDirectory() as made:
+        address = f"unix://{made}/socket"
+        variables = {"PATH": debian.PATH, "DOCKER_HOST": address, "HOME": made}
+        words = ["--data-root", f"{made}/data", "--exec-root", f"{made}/exec", "--pidfile", f"{made}/pid"]
+        words += ["-H", address, "--storage-driver=vfs", "--iptables=false", "--bridge=none"]
+        with open(f"{made}/log", "wb") as log:
+            engine = subprocess.Popen(["dockerd", *words], env=variables, stdout=log, stderr=log)
+        try:
+            wait_for(lambda: engine.poll() is not None or _is_up(variables))
+            assert engine.poll() is None, Path(made, "log").read_text()
+            _call("sh", "-c", f"tar -C {storage['TMPDIR']}/root -c . | docker import - {BASE}", **variables)
+            yield {"DOCKER_HOST": address, "DOCKER_CONFIG": made}
+        finally:
+            engine.terminate()
+            engine.wait(timeout=60)
+
+
+def _is_up(variables: dict[str, str]) -> bool:
+    asked = subprocess.run(["docker", "version"], env=variables, capture_output=True, check=False, timeout=60)
+    return asked.returncode == 0
+
+
+@pytest.fixture(name="builder", params=["buildah", "podman", "docker"])
+def builder_fixture(request: pytest.FixtureRequest, place: BuildPlace, tmp_path: Path) -> str:
+    """The only builder on the PATH of the place."""
+    chosen, programs = str(request.param), tmp_path / "programs"
+    if chosen == "docker":
+        place.variables = {**place.variables, **request.getfixturevalue("docker")}
+    programs.mkdir()
+    for folder in debian.PATH.split(os.pathsep):
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+            if (name == chosen or name not in BUILDERS) and not (programs / name).is_symlink():
+                (programs / name).symlink_to(os.path.join(folder, name))
+    place.variables = {**place.variables, "PATH": str(programs)}
+    return chosen
 
 
 @pytest.fixture(name="with_apptainer")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 import urllib.request
 from pathlib import Path
@@ -50,8 +51,14 @@ def files_of(archive: Path) -> tuple[dict[str, bytes], dict[str, Any]]:
     return found, settings["config"]
 
 
-@pytest.mark.smoke
-def test_buildah_makes_an_archive_with_the_code_and_what_the_steps_did(place: BuildPlace) -> None:
+@pytest.mark.parametrize(
+    "builder",
+    [pytest.param(name, marks=pytest.mark.smoke) for name in ("buildah", "podman")] + ["docker"],
+    indirect=True,
+)
+def test_a_builder_makes_an_archive_with_the_code_and_what_the_steps_did(place: BuildPlace, builder: str) -> None:
+    (place.folder / "out").mkdir()
+    (place.folder / "out" / "image.tar.part").write_text("of a build that was killed")
     answer = build(place, "out/image.tar")
     assert answer.code == 0, answer.out + answer.err
     found, settings = files_of(place.folder / "out" / "image.tar")
@@ -64,9 +71,15 @@ def test_buildah_makes_an_archive_with_the_code_and_what_the_steps_did(place: Bu
     assert "Using cache" in again.out
     fresh = build(place, "out/image.tar", nocache=True)
     assert (fresh.code, "Using cache" in fresh.out) == (0, False)
+    layout = build(place, "oci-archive:layout.tar")
+    if builder == "docker":
+        assert (layout.code, "docker saves no oci-archive" in layout.out) == (1, True)
+    else:
+        with tarfile.open(place.folder / "layout.tar") as archive:
+            assert "oci-layout" in {name.removeprefix("./") for name in archive.getnames()}
 
 
-def test_buildah_pushes_to_a_registry(place: BuildPlace, registry: str) -> None:
+def test_a_builder_pushes_to_a_registry(place: BuildPlace, registry: str, builder: str) -> None:
     def tags() -> Any:
         with urllib.request.urlopen(f"http://{registry}/v2/team/name/tags/list") as answer:
             return json.load(answer)["tags"]
@@ -84,7 +97,7 @@ def test_buildah_pushes_to_a_registry(place: BuildPlace, registry: str) -> None:
     assert tags() == ["1"]
     refused = build(place, "127.0.0.1:1/team/name:1")
     assert refused.code == 1
-    assert "phalanx: buildah push failed with code" in refused.out
+    assert re.search(rf"phalanx: (/.*/)?{builder} push failed with code", refused.out), refused.out
 
 
 def test_a_dockerfile_and_its_context_are_built(place: BuildPlace) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
-from scripts import build_kubernetes
+from scripts import build_kubernetes, environments
 
 from tests.kubernetes.rest import Answered, Rest, kubeconfig
 from tests.slurm import debian
@@ -215,7 +215,8 @@ class Cluster:
             yield
 
     def _clean(self) -> dict[str, str]:
-        return {"PATH": PATH, "LC_ALL": "C.UTF-8", "TZ": "UTC", "HOME": str(self.state), "PYTHONPATH": str(ROOT)}
+        own = {"HOME": str(self.state), "PYTHONPATH": str(ROOT), "PHALANX_FRAMEWORKS": str(environments.CACHE)}
+        return {"PATH": PATH, "LC_ALL": "C.UTF-8", "TZ": "UTC", **own}
 
     def _write(self) -> None:
         for folder in ("run", "log", "pods", "claims"):

@@ -27,7 +27,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 
-from tests.kubernetes import exec_streams, logs
+from tests.kubernetes import exec_streams, logs, port_streams
 from tests.kubernetes.cluster import Settings
 from tests.kubernetes.pods import UNLOCATED, Pod, now
 from tests.kubernetes.rest import STRATEGIC, Answered, Rest, suppress_code
@@ -332,6 +332,9 @@ class Answers(BaseHTTPRequestHandler):
         if parts[0] == "exec" and len(parts) == 4:
             self._execute(parts, parse_qs(asked.query))
             return
+        if parts[0] == "portForward" and len(parts) == 3:
+            self._forward(f"{parts[1]}/{parts[2]}")
+            return
         words = {name: values[0] for name, values in parse_qs(asked.query).items()}
         try:
             self.kubelet.fault(asked.path.rpartition("/")[2], words)
@@ -349,6 +352,15 @@ class Answers(BaseHTTPRequestHandler):
             return
         self.close_connection = True
         exec_streams.serve(self.connection, self.rfile, first, words)  # type: ignore[arg-type]
+
+    def _forward(self, named: str) -> None:
+        try:
+            network = self.kubelet._pod(named).network.path
+        except KeyError as error:
+            self._say(404, str(error))
+            return
+        self.close_connection = True
+        port_streams.serve(self.connection, self.rfile, network)  # type: ignore[arg-type]
 
     def _stream(self, path: Path, asked: logs.Asked, is_over: Callable[[], bool]) -> None:
         self.send_response(200)

@@ -53,7 +53,8 @@ class KubernetesPlace(Place):
 
     def file(self, command: str | None, *, name: str = "polyaxonfile.yml", **fields: Any) -> str:
         """With the image that this cluster can pull, unless it says which."""
-        fields.setdefault("build", {"image": IMAGE})
+        if fields.get("kind") != "pipeline":  # its templates say it
+            fields.setdefault("build", {"image": IMAGE})
         return super().file(command, name=name, **fields)
 
     def submitted(self, command: str, *options: str, **fields: Any) -> str:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from scripts import environments
+
 from tests.kubernetes.cluster import Settings
 from tests.kubernetes.logs import Writer
 from tests.kubernetes.volumes import DEFAULT_PATH, Resolver, expanded, quantity
@@ -20,6 +22,7 @@ from tests.slurm.debian import PATH, ClusterError
 HERE = Path(__file__).parent
 GROUPS = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")  # version 1, version 2
 MISSING_IMAGE, NO_PYTHON_IMAGE = "phalanx.test/missing", "phalanx.test/no-python"
+JUPYTER_IMAGE = "quay.io/jupyter/base-notebook"
 FEW = (
     *(
         "sh",
@@ -174,7 +177,11 @@ def image(name: str) -> tuple[list[list[str]], dict[str, str], str]:
     folders += [[path, path] for path in ("/bin", "/lib", "/lib64", "/sbin") if not Path(path).is_symlink()]
     if not PYTHON.is_relative_to("/usr"):
         folders.append([str(PYTHON), str(PYTHON)])
-    return folders, _links(), f"{PYTHON / 'bin'}:{DEFAULT_PATH}"
+    programs = [PYTHON / "bin"]
+    if name.startswith(JUPYTER_IMAGE):
+        folders.append([str(environments.place("notebook"))] * 2)
+        programs.insert(0, environments.place("notebook") / "bin")
+    return folders, _links(), ":".join(map(str, [*programs, DEFAULT_PATH]))
 
 
 def _settings() -> list[list[str]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 
 import pytest
 
+from phalanx.plan import replica_variables
 from tests.plan.samples import RUN_ID, distributed, environment, planned
 
 PARAMS = """
@@ -156,3 +158,9 @@ def test_outputs_of_earlier_runs_are_pointed_at_only_where_the_file_asks_for_the
     paths = json.loads(environment(planned(asked), "master-0")["POLYAXON_REFS_OUTPUTS_PATHS"])
     assert {kind: len(found) for kind, found in paths.items()} == {"jobs": 2, "experiments": 1}
     assert "POLYAXON_REFS_OUTPUTS_PATHS" not in environment(planned(PARAMS), "master-0")
+
+
+@pytest.mark.parametrize("name", ["run/abc", "project/größer", ""])
+def test_ids_are_uuids_of_version_5(name: str) -> None:
+    namespace = uuid.UUID("7d0c4a55-5f0e-5c0b-9a0e-1b6a6f3f9a11")
+    assert replica_variables._uuid5(name) == uuid.uuid5(namespace, name).hex

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -129,6 +131,50 @@ def test_runs_that_are_needed_stay(archive: Archive) -> None:
     assert plan.protected["reader1"] == "run second1 refers to it"
 
 
+@contextmanager
+def opened(home: Path) -> Iterator[list[str]]:
+    """The files below the folders of runs that this process opens meanwhile: run and name."""
+    found, runs = [], f"{home}/runs/"
+    is_watching = True
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if is_watching and event == "open" and isinstance(arguments[0], str | Path):
+            path = str(arguments[0])
+            if path.startswith(runs):
+                found.append(path[len(runs) :])
+
+    sys.addaudithook(watch)  # it cannot be removed
+    try:
+        yield found
+    finally:
+        is_watching = False
+
+
+def test_what_is_read_does_not_grow_with_runs_that_nothing_is_removed_of(archive: Archive) -> None:
+    for number in range(40):
+        archive.add(f"other{number}", days=1, more={"spec.yml": b"after: [upstream1]\n" if number == 7 else b"x: 1\n"})
+    archive.add("upstream1")
+    archive.add("aaaa1")
+    with opened(archive.home.path) as first:
+        plan = archive.plan(OLD)
+    assert ([one.run_id for one in plan.cleanups], list(plan.protected)) == (["aaaa1"], ["upstream1"])
+    assert len([path for path in first if path.endswith("spec.yml")]) == 42  # read once, and remembered
+    archive.add("aaaa2", more={"spec.yml": b"after: [aaaa1]\n"})
+    files = {f"outputs/step-{step}.pt": str(step) for step in range(3)}
+    archive.add("keeps1", days=0, files=files, more={"keep.json": KEEP})
+    with opened(archive.home.path) as second:
+        retention = archive.retention(OLD)
+        retention.recover()
+        plan = retention.plan()
+        assert apply_keep(archive.home, archive.store, "keeps1") == 2
+    assert ([one.run_id for one in plan.cleanups], sorted(plan.protected)) == (
+        ["aaaa2", "keeps1"],
+        ["aaaa1", "upstream1"],
+    )
+    assert {path.partition("/")[0] for path in second} <= {"aaaa1", "aaaa2", "keeps1", "upstream1"}
+    assert [path for path in second if path.endswith("spec.yml")] == ["aaaa2/spec.yml", "keeps1/spec.yml"]
+
+
 def test_files_of_model_versions_and_targets_of_links_stay(archive: Archive) -> None:
     files = {f"outputs/{name}": name * 100 for name in ("model/a", "model/b", "linked", "loose")}
     archive.add("aaaa1", files=files)
@@ -220,6 +266,8 @@ def test_a_forged_removal_stays_inside_of_the_outputs(archive: Archive, tmp_path
         row = [path, state.st_size, state.st_mtime_ns, state.st_ino]
         data = {"id": path, "at": 0, "why": "", "by": "", "files": [row]}
         (folder / "removal.json").write_text(json.dumps(data))
+        (archive.home.path / "removals").mkdir(exist_ok=True)
+        (archive.home.path / "removals" / "aaaa1").touch()
         archive.retention().recover()
     assert victim.read_text() == "precious"
     assert archive.home.run(run.id).read() is not None

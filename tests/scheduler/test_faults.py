@@ -161,7 +161,7 @@ def wait_until(condition: Callable[[], object], patience_s: float = 90.0) -> Non
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2000k", "tmpfs", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=6000k", "tmpfs", str(disk)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("needs the right to mount a small disk")
     yield disk
@@ -174,7 +174,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_run_that_fills_the_disk_ends_on_record(small_disk: Path) -> None:
     works = Works(small_disk)
     try:
-        run_id = works.submit("head -c 3000000 /dev/zero; echo; exit 5")
+        run_id = works.submit("head -c 9000000 /dev/zero; echo; exit 5")
         run = works.settle(run_id)
         assert run.status == "failed"
         assert run.reason.startswith(f"master-0: exit code 5; {FULL}")
@@ -190,7 +190,7 @@ def test_a_full_disk_is_named_though_the_scheduler_has_made_room_since(small_dis
     works = Works(small_disk)
     try:
         run_id = works.submit(
-            f"head -c 3000000 /dev/zero; touch {filled}; while [ ! -e {go_on} ]; do sleep 0.05; done; exit 5"
+            f"head -c 9000000 /dev/zero; touch {filled}; while [ ! -e {go_on} ]; do sleep 0.05; done; exit 5"
         )
         works.turn_until(filled.exists)
         works.home.release_disk()
@@ -206,7 +206,7 @@ def test_a_full_disk_is_named_though_its_agent_only_looks_when_there_is_room_aga
     works = Works(small_disk)
     try:
         run_id = works.submit(
-            f"echo up; while [ ! -e {go_on} ]; do sleep 0.05; done; head -c 3000000 /dev/zero; echo $$ >{go_on}; exit 5"
+            f"echo up; while [ ! -e {go_on} ]; do sleep 0.05; done; head -c 9000000 /dev/zero; echo $$ >{go_on}; exit 5"
         )
         works.says(run_id, "up")
         os.kill(works.agent(run_id), signal.SIGSTOP)

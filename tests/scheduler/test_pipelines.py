@@ -12,7 +12,7 @@ import pytest
 from phalanx.home.journal import JournaledFolder
 from phalanx.scheduler.pipelines.report import PipelineReport
 from phalanx.store import Run
-from phalanx.submission.op_factory import op_id
+from phalanx.submission.ops.factory import op_id
 from phalanx.submission.removal import remove
 from phalanx.submission.resume import request_resume
 from phalanx.submission.submit import submit

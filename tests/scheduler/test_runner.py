@@ -8,10 +8,12 @@ import time
 
 import pytest
 
+from phalanx.agent.processes import read_stat
+from phalanx.backends.agent_zip import AgentArchives
 from phalanx.home.home import Home
 from phalanx.home.lease import Lease
 from phalanx.scheduler.loop import Scheduler
-from phalanx.scheduler.runner import SchedulerRunner, run_until_idle
+from phalanx.scheduler.runner import SchedulerRunner, run_until_idle, start_early
 from phalanx.store import Store, StoreError
 from tests.scheduler.working import PATIENCE_S, Works, alive
 
@@ -73,6 +75,25 @@ def test_an_attendant_turns_nothing_while_another_has_the_lease(works: Works) ->
     runner.close()
     runner.lease.close()
     lease.close()
+
+
+def test_a_process_that_was_started_while_a_run_was_prepared_forks_its_agents(works: Works) -> None:
+    assert start_early(works.home, {}) is None  # no agent is packed yet
+    AgentArchives.of(works.home.agents)
+    fork_server = start_early(works.home, {})
+    assert fork_server is not None
+    assert fork_server.process is not None
+    early = fork_server.process.pid
+    run_id = works.submit("exit 0")
+    runner = SchedulerRunner(works.home, works.store, fork_server=fork_server)
+    while not works.run(run_id).is_done:
+        runner.run_pass()
+        assert fork_server.process.pid == early
+        runner.pause()
+    assert works.run(run_id).status == "succeeded"
+    assert start_early(works.home, {}) is None  # this runner has the lease
+    runner.release()
+    assert read_stat(early) is None
 
 
 @pytest.mark.slow

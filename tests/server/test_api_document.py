@@ -13,9 +13,9 @@ from phalanx.registry.candidates import Candidate
 from phalanx.server.policy import Rule
 from phalanx.store import Artifact, ReplicaRecord, Run, StatusChange
 from phalanx.store.model_index import Model, ModelEvent, ModelVersion
+from phalanx.store.records import Summary
 from phalanx.store.series.leaves import Bucket
 from phalanx.store.series.rank_statistics import Spread
-from phalanx.store.series.summaries import Summary
 from tests.server.site import Site
 
 METHODS = ("get", "post", "put", "patch", "delete")

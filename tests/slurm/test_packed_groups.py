@@ -58,6 +58,7 @@ def test_a_packed_group_runs_all_trials_in_one_job_of_two_nodes(place: SlurmPlac
     assert len({words[2] for words in said}) == 2
     assert {see(place, run)["status"] for run in trials} == {"succeeded"}
     assert place.until(allocation_id(group), "succeeded", "failed") == "succeeded"
+    place.until_accounted(job_of(place, allocation_id(group)), "COMPLETED")
     jobs = place.rows("sacct", "-nXP", "-o", "JobID,JobName")
     mine = [row for row in jobs if group in row[1] or allocation_id(group) in row[1] or row[1].split("-")[-1] in trials]
     assert [row[0] for row in mine] == [job_of(place, allocation_id(group))]

@@ -165,10 +165,9 @@ def test_a_second_job_of_an_attempt_does_nothing(place: SlurmPlace) -> None:
     assert times(place, run) == "ran\n"
 
 
-@pytest.mark.parametrize("step", ["--here", "--as-rank"])
-def test_a_controller_that_restarts_as_ranks_start_does_not_fail_the_run(place: SlurmPlace, step: str) -> None:
+def test_a_controller_that_restarts_as_ranks_start_does_not_fail_the_run(place: SlurmPlace) -> None:
     at, go = place.folder / "at", place.folder / "go"
-    held = f'[[ "$*" == *{step}* ]] && touch {at} && until [ -e {go} ]; do sleep 0.1; done'
+    held = f'[[ "$*" == *--join* ]] && touch {at} && until [ -e {go} ]; do sleep 0.1; done'
     run = submit_with(place, TIMES, {"PATH": in_front_of(place, "srun", held)})
     wait_for(at.exists)
     job = job_of(place, run)

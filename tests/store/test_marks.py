@@ -13,9 +13,9 @@ from phalanx.store import Store
 from phalanx.store.grouped_runs import MOST_COLUMNS
 from phalanx.store.metric_direction import best_of
 from phalanx.store.query import mentions, where
+from phalanx.store.records import Summary
 from phalanx.store.run_csv import cell, csv_lines
 from phalanx.store.run_fields import check_column, value_of
-from phalanx.store.series.summaries import Summary
 from tests.store.samples import NOON, after, replica, run, status
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from phalanx.store import StatusChange, Store
 from phalanx.store.statuses import Status
 from phalanx.submission import builds
 from phalanx.submission.builds import BuildResult
+from phalanx.submission.ops.factory import OpFactory
 from phalanx.submission.submit import prepare, submit
 from tests.scheduler.working import Works
 from tests.submission.samples import submission_of
@@ -93,6 +95,40 @@ def test_a_virtual_environment_is_used_by_its_name_or_id_and_the_file_keeps_the_
         assert spec.document["build"]["ref"] == run_id
     with pytest.raises(CallError, match="runs on kubernetes cannot use it: build it with `--to REGISTRY"):
         experiment(home, store, run_id, on="kubernetes")
+
+
+def test_ops_of_a_pipeline_keep_the_id_of_the_build_that_they_name(home: Home, store: Store, tmp_path: Path) -> None:
+    first = build(home, store, tmp_path, name="tools")
+    made = BuildResult.read(home.run(first).path)
+    assert made is not None
+    (Path(str(made.at)) / "bin").mkdir(parents=True)
+    (Path(str(made.at)) / "bin" / "python").symlink_to(sys.executable)
+
+    def pipeline(*ops: dict[str, Any], ref: str = "tools", **fields: Any) -> Any:
+        template = {"kind": "job", "name": "train", "build": {"ref": ref}, "run": {"cmd": "true"}, **fields}
+        content = {
+            "version": 1,
+            "kind": "pipeline",
+            "ops": [{"template": {"name": "train"}, **op} for op in ops],
+            "templates": [template],
+        }
+        return submit(home, store, submission_of(content, folder=tmp_path, environment=os.environ))
+
+    other = {"name": "own", "params": {"which": "tools"}}
+    whole = [
+        pipeline({"name": "a"}, {"name": "b", "build": {"ref": first}}),
+        pipeline({"name": "a", "build": {"ref": "tools"}}, other, ref="{{ which }}", params={"which": "tools"}),
+    ]
+    build(home, store, tmp_path, "failed", name="tools", build_steps=["echo other"])  # the name means this one now
+    for run in whole:
+        ops = OpFactory(home, run)
+        for op in ops.pipeline.ops:
+            asked = ops.asked(op, 0, {})
+            assert asked.spec.build is not None
+            assert asked.spec.build.ref == first
+            assert builds.with_earlier_build(home, asked).spec.environment.python.venv == made.at
+    with pytest.raises(CallError, match=r"op `a`: `build\.ref`: .*nothing"):
+        pipeline({"name": "a"}, ref="nothing")
 
 
 def test_images_are_used_where_they_can_be(

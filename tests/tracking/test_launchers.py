@@ -41,7 +41,7 @@ def test_each_process_of_a_launcher_has_its_own_series(place: Place) -> None:
     (place.folder / "log.py").write_text(LOGS)
     (place.folder / "launch.py").write_text(LAUNCHER)
     outer = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "PMIX_NAMESPACE": "1"}
-    answer = place.call("run", "--", sys.executable, "launch.py", sys.executable, "log.py", **outer)
+    answer = place.call("run", "--", sys.executable, "launch.py", sys.executable, "log.py", stdin=b"", **outer)
     assert answer.code == 0, answer
     assert values(place) == {"master-0": 0.0, "master-0.1": 1.0, "master-0.2": 2.0}
 
@@ -49,7 +49,7 @@ def test_each_process_of_a_launcher_has_its_own_series(place: Place) -> None:
 def test_a_run_that_a_task_of_a_launcher_submits_is_not_that_task(place: Place) -> None:
     (place.folder / "log.py").write_text(LOGS)
     outer = {"OMPI_COMM_WORLD_RANK": "2", "SLURM_PROCID": "2", "RANK": "2", "LOCAL_RANK": "2"}
-    answer = place.call("run", "--", sys.executable, "log.py", **outer)
+    answer = place.call("run", "--", sys.executable, "log.py", stdin=b"", **outer)
     assert answer.code == 0, answer
     assert values(place) == {"master-0": 2.0}
 
@@ -60,6 +60,6 @@ def test_each_process_of_mpirun_has_its_own_series(place: Place) -> None:
     (place.folder / "log.py").write_text(LOGS)
     as_root = dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1")
     line = ("mpirun", "--oversubscribe", "-n", "3", sys.executable, "log.py")
-    answer = place.call("run", "--", *line, **as_root)
+    answer = place.call("run", "--", *line, stdin=b"", **as_root)
     assert answer.code == 0, answer
     assert values(place) == {"master-0": 0.0, "master-0.1": 1.0, "master-0.2": 2.0}

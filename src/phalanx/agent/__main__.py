@@ -1,6 +1,6 @@
 """python -m phalanx.agent PLAN FACTS [--as-rank | --stay]
 or, in the script of a job:
-python -m phalanx.agent PLAN FACTS --claim ATTEMPT|by-hand | --here | --gather FIRST | --settle | --leave
+python -m phalanx.agent PLAN FACTS --join | --here | --leave
 or, for all replicas on one machine:
 python -m phalanx.agent PLAN FACTS --all-here HANDLE
 or, to fork agents for a process that starts many:
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from phalanx.agent.fork_server import StartReport
 
 ALL_HERE = "--all-here"
-OF_JOBS = (ALL_HERE, "--claim", "--here", "--gather", "--settle", "--leave")
-MODES = (AS_RANK, "--stay", *OF_JOBS)
+JOIN = "--join"  # report, wait for all other ranks, and run as a rank
+OF_JOBS = (ALL_HERE, "--here", "--leave")
+MODES = (AS_RANK, JOIN, "--stay", *OF_JOBS)
 DAMAGED = 78  # EX_CONFIG of sysexits
 IN_PODS = "--pod | --prepare | --train-job prepare|run | --enter REPLICA [COMMAND...]"
 
@@ -62,6 +63,11 @@ def main(report: StartReport | None = None) -> int:
     try:
         if mode is not None and mode in OF_JOBS:
             return _of_a_job(mode, *given[:2], *given[3:])
+        if mode == JOIN:
+            code = _join(given[0], given[1])
+            if code != 0:
+                return code
+            mode = AS_RANK
         return _replicas(mode, given[0], given[1], report)
     except PlanDamaged as fault:
         print(f"phalanx: {fault}", file=sys.stderr)
@@ -96,18 +102,20 @@ def _replicas(mode: str | None, plan_file: str, facts_file: str, report: StartRe
 
 def _of_a_job(mode: str, plan_file: str, facts_file: str, *more: str) -> int:
     """What the script of a job calls, on a machine or beside every rank."""
-    from phalanx.agent import allocation, one_machine
+    from phalanx.agent import allocation
+    from phalanx.agent.jobs import one_machine
 
     plan = read_plan_file(plan_file)
     if mode == ALL_HERE:
         return one_machine.run(plan, facts_file, *more)
-    if mode == "--claim":
-        return allocation.claim_attempt(plan, facts_file, by_hand=more[:1] == ("by-hand",))
-    if mode == "--here":
-        return allocation.report_host(plan, facts_file)
-    if mode == "--gather":
-        return allocation.gather(plan, facts_file, int(more[0]), sys.stdin)
-    return allocation.conclude(plan, facts_file) if mode == "--settle" else allocation.release_node(facts_file)
+    return allocation.report_host(plan, facts_file) if mode == "--here" else allocation.release_node(facts_file)
+
+
+def _join(plan_file: str, facts_file: str) -> int:
+    from phalanx.agent import allocation
+
+    code = allocation.report_host(read_plan_file(plan_file), facts_file)
+    return code if code != 0 or allocation.may_start(sys.stdin) else 1
 
 
 if __name__ == "__main__":

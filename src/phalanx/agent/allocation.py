@@ -1,9 +1,8 @@
-"""An attempt on a cluster: collects where every rank runs, and concludes how they ended.
+"""An attempt on a cluster: where every rank runs, and how they ended.
 
-The script of a job calls it four times. `claim` decides which attempt this job runs, if any. `here` runs beside every
-rank, prepares its node and prints where it is. `gather` turns these lines into the facts of the attempt: hosts, ports,
-folders, GPUs, time limit. `settle`, after all ranks ended, reports whether the run is over. Standard library only,
-Python 3.8+.
+`report_host` runs beside every rank, prepares its node and prints where it is. The coordinator of the job turns these
+lines into the facts of the attempt (`gather`): hosts, ports, folders, GPUs, time limit. When all ranks have ended,
+`conclude` says whether the run is over. Standard library only, Python 3.8+.
 """
 
 from __future__ import annotations
@@ -17,66 +16,49 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TextIO
 
 from phalanx import run_paths
-from phalanx.agent import launcher, virtualenv
-from phalanx.agent.claims import ClaimRefused, claim_next, claim_unclaimed, owner_of
+from phalanx.agent import launcher
+from phalanx.agent.claims import job_here, job_number
 from phalanx.agent.deadlines import CHECKPOINTED, LEAVE_S
 from phalanx.agent.interactive.hold import read_hold
-from phalanx.agent.virtualenv import PreparedPython, VirtualenvError
 from phalanx.atomic_files import write_atomic
 from phalanx.ends import Cause, End, read_end
 from phalanx.naming import LAUNCHER, is_launcher
 from phalanx.stored_plan import StoredPlan
 
+if TYPE_CHECKING:
+    from phalanx.agent.virtualenv import PreparedPython
+
 PORTS = range(20_000, 32_000)  # below the kernel's ephemeral ports
 PORTS_APART = 256  # ranks per node: each searches a disjoint set of ports
 GRACE_S = 10.0
 MOST_WORDS = 200  # of a step, in characters
-HANDLE = "slurm"
-PREPARED = "prepared"  # said by the script of a job
+REPORT = "phalanx-report"  # the first word of a line of a report
+LONGEST_PART = 800  # of a report in one line: srun mixes longer lines of several nodes
+NEEDS_PREPARING = ("venv", "conda", "image", "requirements", "steps")  # keys of `environment.python`
+PREPARED = "prepared"  # said by the script of a job, if the ranks start later
+GO = "go"  # said to all ranks, when the facts are written
 ONLY_ITSELF = ("127.0.0.1", "127.0.1.1")  # what a node's own name often resolves to on the node itself
 _SIOCGIFADDR = 0x8915
 _LEFT = re.compile(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)\Z")
 
 
-def claim_attempt(plan: StoredPlan, facts_file: str, *, by_hand: bool) -> int:
-    """Print the attempt that this job runs, from that of the facts file on; nothing if it has nothing to do. A job that
-    a person submitted (`by_hand`) takes the next free attempt."""
-    run, job = _run_folder(facts_file), job_here()
-    try:
-        attempt = (claim_unclaimed if by_hand else claim_next)(run, attempt_of(facts_file), job)
-        before = os.path.join(run, run_paths.facts_file(attempt - 1))
-        if owner_of(run, attempt - 1) == job and conclude(plan, before) == 0:
-            raise ClaimRefused("the run had just finished when the job was started again")
-    except ClaimRefused as refusal:
-        print(f"nothing to do: {refusal}", file=sys.stderr)
-        return 0
-    except OSError as fault:
-        print(f"phalanx: cannot write in {run}: {fault}", file=sys.stderr)
-        return 1
-    print(attempt)
-    return 0
-
-
 def report_host(plan: StoredPlan, facts_file: str) -> int:
-    """Prepare the node of this rank and print where it is, as one line of JSON."""
-    name = plan.order[int(os.environ["SLURM_PROCID"])]
-    place = int(os.environ.get("SLURM_LOCALID", "0"))
+    """Prepare the node of this rank and print where it is."""
+    rank = int(os.environ["SLURM_PROCID"])
+    name, place = plan.order[rank], int(os.environ.get("SLURM_LOCALID", "0"))
     host = host_here()
     address = address_of(host)
-    try:
-        prepared = virtualenv.prepare(
-            plan.python, _scratch(plan), _archive(facts_file), os.getcwd(), _teller(facts_file)
-        )
-    except VirtualenvError as fault:
-        print(f"phalanx: {name} on {host}: {fault}", *fault.lines, sep="\n", file=sys.stderr, flush=True)
-        _give_up(name, facts_file, f"{host} could not be prepared: {fault}", fault.lines)
-        return 1
-    _keep(prepared, facts_file)
-    line = {
+    python: dict[str, Any] = {**launcher.NO_PYTHON, "packages": []}
+    if any(plan.python.get(key) for key in NEEDS_PREPARING) or _archive(facts_file) is not None:
+        prepared = _prepared_python(plan, facts_file, name, host)
+        if prepared is None:
+            return 1
+        python = prepared
+    report = {
         "name": name,
         "place": place,
         "host": host,
@@ -84,18 +66,50 @@ def report_host(plan: StoredPlan, facts_file: str) -> int:
         "port": free_port(int(os.environ.get("SLURM_JOB_ID", "0")), place),
         "interface": interface_of(address),
         "gpus": [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu],
+        **python,
+        "packages": python["packages"] if place == 0 else [],
+    }
+    print(*report_lines(rank, report), sep="\n", flush=True)
+    return 0
+
+
+def report_lines(rank: int, report: dict[str, Any]) -> Iterator[str]:
+    """A report in short lines: its rank, how many lines follow, a part of it."""
+    text = json.dumps(report)
+    parts = [text[begin : begin + LONGEST_PART] for begin in range(0, len(text), LONGEST_PART)]
+    for number, part in enumerate(parts, 1):
+        yield f"{REPORT} {rank} {len(parts) - number} {part}"
+
+
+def may_start(said: TextIO) -> bool:
+    """Wait until all ranks have reported. False if the job ends before."""
+    return said.readline().strip() == GO
+
+
+def _prepared_python(plan: StoredPlan, facts_file: str, name: str, host: str) -> dict[str, Any] | None:
+    """The Python of this node, for the facts; None if it could not be prepared."""
+    from phalanx.agent import virtualenv  # takes as long to import as all the rest, and most runs need nothing of it
+
+    try:
+        prepared = virtualenv.prepare(
+            plan.python, _scratch(plan), _archive(facts_file), os.getcwd(), _teller(facts_file)
+        )
+    except virtualenv.VirtualenvError as fault:
+        print(f"phalanx: {name} on {host}: {fault}", *fault.lines, sep="\n", file=sys.stderr, flush=True)
+        _give_up(name, facts_file, f"{host} could not be prepared: {fault}", fault.lines)
+        return None
+    _keep(prepared, facts_file)
+    return {
         "variables": {key: value for key, value in prepared.variables.items() if key != "PATH"},
         "path": prepared.variables.get("PATH", "").partition(os.pathsep)[0],
-        "before": virtualenv.with_folder(prepared.before, _run_folder(facts_file)),
-        "packages": prepared.packages if place == 0 else [],
+        "before": virtualenv.with_folder(prepared.before, run_folder_of(facts_file)),
+        "packages": prepared.packages,
     }
-    print(json.dumps(line), flush=True)
-    return 0
 
 
 def _teller(facts_file: str) -> Callable[[str], None]:
     """Writes what this node does to a file that users see; only the first node does."""
-    path = os.path.join(_run_folder(facts_file), run_paths.progress_file(attempt_of(facts_file)))
+    path = os.path.join(run_folder_of(facts_file), run_paths.progress_file(attempt_of(facts_file)))
 
     def tell(text: str) -> None:
         if os.environ.get("SLURM_NODEID", "0") == "0":
@@ -126,23 +140,13 @@ def _keep(prepared: PreparedPython, facts_file: str) -> None:
     folder = os.path.dirname(facts_file)
     is_wanted = os.path.exists(os.path.join(folder, run_paths.KEEP_VIRTUALENV)) and "VIRTUAL_ENV" in prepared.variables
     if is_wanted and os.environ["SLURM_PROCID"] == "0" and _archive(facts_file) is None:
+        from phalanx.agent import virtualenv
+
         _teller(facts_file)("packing the virtual environment")
         try:
             virtualenv.pack(prepared, os.path.join(folder, run_paths.VIRTUALENV_ARCHIVE))
         except OSError as fault:
             print(f"the virtual environment was not kept: {fault}", file=sys.stderr)
-
-
-def job_here() -> str:
-    """The handle of the job of this process."""
-    return f"{HANDLE}:{job_number()}"
-
-
-def job_number() -> str:
-    """The number of the job of this process as commands of Slurm take it. That of the last task of an array is also the
-    number of the whole array, unless it is written as that of a task."""
-    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")
 
 
 def host_here() -> str:
@@ -213,29 +217,26 @@ def attempt_of(facts_file: str) -> int:
     return attempt
 
 
-def _run_folder(facts_file: str) -> str:
+def run_folder_of(facts_file: str) -> str:
     return os.path.dirname(os.path.dirname(os.path.abspath(facts_file)))
 
 
 def _folder(facts_file: str, name: str, attempt: int) -> str:
-    return os.path.join(_run_folder(facts_file), run_paths.attempt_folder(name, attempt))
+    return os.path.join(run_folder_of(facts_file), run_paths.attempt_folder(name, attempt))
 
 
 def gather(plan: StoredPlan, facts_file: str, first: int, lines: Iterable[str]) -> int:
     """Write the facts of the attempt, once all ranks have reported. `first`: the attempt from which the run's time
-    counts. `lines`: what they reported, and a last line that says that all nodes were prepared."""
+    counts. `lines`: what they reported; other lines go to standard error."""
     left_s, limit_s = time_left()  # while the nodes are still being prepared
     asked_at = time.time()
-    reported = list(lines)
-    if not reported or reported[-1].strip() != PREPARED:
-        return 1
-    ranks = [json.loads(line) for line in reported if line.startswith("{")]
-    found = {rank["name"]: rank for rank in ranks}
+    found = {report["name"]: report for report in _reports(lines, len(plan.order))}
     missing = [name for name in plan.order if name not in found]
     if missing:
-        print(f"phalanx: no report from {', '.join(missing[:8])}", file=sys.stderr)
+        print(f"phalanx: not all nodes could be prepared: no report from {', '.join(missing[:8])}", file=sys.stderr)
         return 1
-    attempt, run = attempt_of(facts_file), _run_folder(facts_file)
+    ranks = [found[name] for name in plan.order]
+    attempt, run = attempt_of(facts_file), run_folder_of(facts_file)
     job = os.path.join(run, run_paths.JOB)
     hosts = list(dict.fromkeys(rank["host"] for rank in ranks))
     names = [*plan.order, *(replica.name for replica in plan.replicas if replica.role == LAUNCHER)]
@@ -284,6 +285,24 @@ def gather(plan: StoredPlan, facts_file: str, first: int, lines: Iterable[str]) 
     return 0
 
 
+def _reports(lines: Iterable[str], count: int) -> Iterator[dict[str, Any]]:
+    """So many reports of ranks; fewer if the lines end, or the script says that no more will come."""
+    parts: dict[str, list[str]] = {}
+    for line in lines:
+        words = line.rstrip("\n").split(" ", 3)
+        if words == [PREPARED]:
+            return
+        if len(words) < 4 or words[0] != REPORT:
+            sys.stderr.write(line)
+            continue
+        parts.setdefault(words[1], []).append(words[3])
+        if words[2] == "0":
+            yield json.loads("".join(parts[words[1]]))
+            count -= 1
+            if not count:
+                return
+
+
 def client_paths(job: str) -> list[str]:
     """What belongs on the PYTHONPATH of the training, where the job carries it."""
     client = os.path.join(job, run_paths.CLIENT_ARCHIVE)
@@ -317,7 +336,7 @@ def _spent(plan: StoredPlan, facts_file: str, first: int, attempt: int) -> float
         return 0.0
     spent = 0.0
     for earlier in range(first, attempt):
-        began = _read(os.path.join(_run_folder(facts_file), run_paths.facts_file(earlier))).get("began_at")
+        began = _read(os.path.join(run_folder_of(facts_file), run_paths.facts_file(earlier))).get("began_at")
         ends = [read_end(_folder(facts_file, name, earlier)) for name in plan.order]
         ended = max((end.ended_at for end in ends if end is not None and end.cause != Cause.LOST), default=None)
         if began is not None and ended is not None:
@@ -366,6 +385,8 @@ def conclude(plan: StoredPlan, facts_file: str) -> int:
 
 def release_node(facts_file: str) -> int:
     """Clean up the node of this rank."""
+    from phalanx.agent import virtualenv
+
     prepared = _read(facts_file).get("python", {}).get(host_here(), {})
     virtualenv.leave(prepared.get("variables", {}))
     return 0

@@ -15,6 +15,8 @@ from phalanx.atomic_files import read_json, write_new
 from phalanx.naming import FINAL_STATUSES
 from phalanx.spool import Reader
 
+HANDLE = "slurm"
+
 
 class ClaimRefused(Exception):
     """Another job runs this attempt, or the run is over: this job has nothing to do."""
@@ -79,3 +81,15 @@ def last_status(run_folder: str) -> str | None:
 
 def _has_facts(run_folder: str, attempt: int) -> bool:
     return os.path.exists(os.path.join(run_folder, run_paths.facts_file(attempt)))
+
+
+def job_here() -> str:
+    """The handle of the job of this process."""
+    return f"{HANDLE}:{job_number()}"
+
+
+def job_number() -> str:
+    """The number of the job of this process as commands of Slurm take it. That of the last task of an array is also the
+    number of the whole array, unless it is written as that of a task."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID", "")

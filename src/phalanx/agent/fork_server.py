@@ -32,8 +32,9 @@ ROOM = 255  # bytes for the value of a mark: the longest name of a folder
 _SIZE = struct.Struct("<I")
 _ANSWER = struct.Struct("<Ii")  # the number of a request, and an exit code
 _NO_REQUEST = 0  # instead of its number, if a process ends that was forked by one that was requested
-# Variables that a new process reads before or beside Python; they cannot be changed later.
-_OF_PROCESS = ("LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "TZ")
+# Decide the encoding of file names when Python starts. Other variables that only a new process reads (LD_PRELOAD, TZ)
+# reach the command, which is a new process; the agent itself has those of its owner.
+_OF_LOCALE = ("LC_ALL", "LC_CTYPE", "LANG")
 _OF_A_RUN = "PHALANX_RUN_ID"
 
 
@@ -52,19 +53,25 @@ class AgentStart(NamedTuple):
 
 
 class ForkServer:
-    """The process for all agents that its owner starts. It is started with the first of them, and anew when it was
-    killed, or if a start asks for another program or for variables that need a new process."""
+    """The process for all agents that its owner starts. It is started with the first of them or before, and anew when
+    it was killed, or if a start asks for another program or another encoding of file names."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self.channel: socket.socket | None = None
         self.serves: Any = None
+        self.is_early = False  # started before the first request, and has not answered yet
         self.deaths = 0
         self.number = 0  # of the last request
         self.waiting: list[int] = []  # the numbers of requests without an answer, in order
         self.results: dict[int, Exception | None] = {}
         self.received = b""
         self.has_ended = False  # an agent, since `wait_for_end` was called
+
+    def start_early(self, program: Sequence[str], environment: Mapping[str, str], mark: str) -> None:
+        """Start the process before the first request, for those with such an environment. Raises OSError."""
+        self._start(program, environment, mark, subprocess.DEVNULL)
+        self.is_early = True
 
     def start_agent(self, program: Sequence[str], asked: AgentStart, timeout_s: float) -> None:
         """Start an agent and wait until it runs. Raises what `send` and `answers` have."""
@@ -76,15 +83,13 @@ class ForkServer:
     def send(self, program: Sequence[str], asked: AgentStart, timeout_s: float) -> int:
         """Request an agent; `program` is its command line without arguments. Returns the number of the request, for
         `answers`. Raises OSError if nothing was started."""
-        for_process = {name: value for name, value in asked.environment.items() if name.startswith(_OF_PROCESS)}
         if self.channel is not None:
             self._read(0.0)
-        if self.channel is None or self.serves != (program, for_process) or not self._is_alive():
+        if self.channel is None or self.serves != _served(program, asked.environment) or not self._is_alive():
             if self.channel is not None:
                 self._wait(timeout_s)  # for what was requested from the earlier process
             self.close()
-            self._start(program, for_process, asked)
-            self.serves = (program, for_process)
+            self._start(program, asked.environment, asked.mark[0], asked.stderr)
         assert self.channel is not None
         self.number += 1
         self.waiting.append(self.number)
@@ -142,6 +147,7 @@ class ForkServer:
             self.waiting.remove(number)
             self.results[number] = subprocess.CalledProcessError(code, self.serves[0]) if code else None
             self.deaths = 0
+            self.is_early = False
         self.received = self.received[whole:]
         return True
 
@@ -154,11 +160,13 @@ class ForkServer:
         self.close(is_stuck=True)
 
     def _bury(self) -> None:
-        """The process is dead. If it cannot even start, that is the fault of a request; so are deaths in a row."""
-        code = self._code_of_death()
-        lost = ForkServerLost(f"the process that forks agents was killed by signal {-code}")
+        """The process is dead. If it cannot even start, that is the fault of the request that it was started for; so
+        are deaths in a row."""
+        is_refused, code = not self.is_early, self._code_of_death()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        lost = ForkServerLost(f"the process that forks agents {how}")
         self.results.update((number, lost) for number in self.waiting)
-        if self.waiting and (code > 0 or self.deaths >= MOST_DEATHS):
+        if self.waiting and ((code > 0 and is_refused) or self.deaths >= MOST_DEATHS):
             self.results[self.waiting[0]] = subprocess.CalledProcessError(code, list(self.serves[0]))
             self.deaths = 0
         elif self.waiting:
@@ -168,16 +176,17 @@ class ForkServer:
     def _is_alive(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def _start(self, program: Sequence[str], for_process: Mapping[str, str], asked: AgentStart) -> None:
-        own = {key: value for key, value in os.environ.items() if not key.startswith(_OF_PROCESS) and key != _OF_A_RUN}
+    def _start(self, program: Sequence[str], environment: Mapping[str, str], mark: str, stderr: int) -> None:
+        own = {key: value for key, value in os.environ.items() if key not in (*_OF_LOCALE, _OF_A_RUN)}
+        locale = {key: environment[key] for key in _OF_LOCALE if key in environment}
         channel, theirs = socket.socketpair()
         try:
             self.process = subprocess.Popen(
-                [*program, FORK_SERVER, str(theirs.fileno()), asked.mark[0]],
+                [*program, FORK_SERVER, str(theirs.fileno()), mark],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=asked.stderr,
-                env={**own, **for_process, asked.mark[0]: " " * ROOM},
+                stderr=stderr,
+                env={**own, **locale, mark: " " * ROOM},
                 start_new_session=True,
                 pass_fds=[theirs.fileno()],
             )
@@ -187,6 +196,8 @@ class ForkServer:
         finally:
             theirs.close()
         self.channel = channel
+        self.serves = _served(program, environment)
+        self.is_early = False
 
     def _code_of_death(self) -> int:
         """The exit code of the process, which has closed its end; negative: the signal that killed it."""
@@ -214,6 +225,18 @@ class ForkServer:
                 self.process.kill()
                 self.process.wait()
             self.process = None
+
+
+def _served(program: Sequence[str], environment: Mapping[str, str]) -> tuple[list[str], str]:
+    """What a process for such agents must have in common with one that runs."""
+    return list(program), _special_locale(environment)
+
+
+def _special_locale(environment: Mapping[str, str]) -> str:
+    """The locale whose encoding Python uses for file names; empty if that is UTF-8, also for lack of a locale."""
+    name = next((environment[key] for key in _OF_LOCALE if environment.get(key)), "")
+    encoding = name.partition(".")[2].partition("@")[0].replace("-", "").lower()
+    return "" if name in ("C", "POSIX") or encoding == "utf8" else name
 
 
 def _send(channel: socket.socket, asked: AgentStart, number: int) -> None:

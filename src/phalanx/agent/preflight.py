@@ -9,6 +9,7 @@ for a minute, and not every framework can bind such a port. Standard library onl
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import select
 import socket
@@ -23,6 +24,7 @@ PATIENCE_S = 120.0  # timeout for all to connect: the nodes of a cluster do not 
 MOST_MET = 64  # most addresses that each replica connects to
 MOST_MEMBERS = 256  # larger runs skip the check: their frameworks find out themselves
 RETRY_S = 0.05
+FIRST_RETRIES_S = (0.002, 0.005, 0.01, 0.02)  # the replicas of one machine start within milliseconds
 UNKNOWN_S = 1.0  # between lookups of a host name that is not known yet: a run may have many pods
 HANG_UP_S = 2.0  # for clients to close their connections once they may go on
 LOG_S = 10.0  # how often the awaited replicas are logged
@@ -227,6 +229,7 @@ class _Caller:
         self.left: set[Address] = set()
         self.faults: dict[Address, str] = {}
         self.retry_at: dict[Address, float] = {}
+        self.tries: dict[Address, int] = {}
 
     def call(self) -> None:
         started = time.monotonic()
@@ -255,7 +258,8 @@ class _Caller:
                     connection.close()
 
     def _dial(self, address: Address) -> None:
-        self.retry_at[address] = time.monotonic() + RETRY_S
+        tries = self.tries[address] = self.tries.get(address, -1) + 1
+        self.retry_at[address] = time.monotonic() + _retry_s(tries)
         try:
             connection = socket.create_connection((address.host, address.port), timeout=2.0)
             connection.sendall(f"{_HELLO} {self.meeting.key} {self.meeting.name}\n".encode())
@@ -275,7 +279,10 @@ class _Caller:
             for address, connection in self.calls.items()
             if connection is not None and address not in self.said_go
         }
-        ready, _, _ = select.select([*waiting, *self.door.sockets()], [], [], RETRY_S)
+        now = time.monotonic()
+        retries = (self.retry_at[address] - now for address, connection in self.calls.items() if connection is None)
+        pause_s = max(0.0, min([RETRY_S, *retries]))
+        ready, _, _ = select.select([*waiting, *self.door.sockets()], [], [], pause_s)
         self.door.attend(connection for connection in ready if connection not in waiting)
         for connection in ready:
             if connection in waiting:
@@ -324,6 +331,10 @@ class _Caller:
         return f"{'; '.join(unreached)} ({waited})" if unreached else waited
 
 
+def _retry_s(tries: int) -> float:
+    return FIRST_RETRIES_S[tries] if tries < len(FIRST_RETRIES_S) else RETRY_S
+
+
 def _said(connection: socket.socket) -> bytes:
     """The received bytes; empty when the connection was closed."""
     try:
@@ -351,7 +362,7 @@ def connect(
     """Wait for the server at an address. Raises PreflightFailed, PreflightInterrupted."""
     now = time.monotonic()
     deadline, log_at = now + patience_s, now + LOG_S
-    while True:
+    for tries in itertools.count():
         try:
             socket.create_connection((address.host, address.port), timeout=2.0).close()
             return
@@ -365,7 +376,7 @@ def connect(
             if now >= log_at:
                 log_at = now + LOG_S
                 say(f"phalanx: {name} is waiting to start: {why} (for at most {patience_s:g} s)")
-            time.sleep(UNKNOWN_S if isinstance(fault, socket.gaierror) else RETRY_S)
+            time.sleep(UNKNOWN_S if isinstance(fault, socket.gaierror) else _retry_s(tries))
 
 
 def _owner(port: int) -> str:

@@ -46,6 +46,12 @@ def agent_file(folder: Path) -> Path:
     return _packed(folder, "agent", "pyz", _own("agent"))
 
 
+def kept_agent(folder: Path) -> Path | None:
+    """The agent in a folder, if this version is there."""
+    found = _target(folder, "agent", "pyz", _own("agent"))
+    return found if found.exists() else None
+
+
 def pack(folder: Path) -> None:
     """Create both files if they are missing. Raises OSError."""
     agent_file(folder)
@@ -126,12 +132,15 @@ def _read(sources: list[Path]) -> dict[str, str]:
 
 def _packed(folder: Path, room: str, ending: str, own: dict[str, str]) -> Path:
     """A package, the modules that it needs and generated files, in one archive that is named by its content."""
-    version = _version(room, own)
-    target = folder / f"{room}-{version}.{ending}"
+    target = _target(folder, room, ending, own)
     if not target.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomic(target, _content(room, version), sync=False)
+        write_atomic(target, _content(room, target.stem), sync=False)
     return target
+
+
+def _target(folder: Path, room: str, ending: str, own: dict[str, str]) -> Path:
+    return folder / f"{room}-{_version(room, own)}.{ending}"
 
 
 def _version(room: str, own: dict[str, str]) -> str:
@@ -151,7 +160,9 @@ def _content(room: str, version: str) -> bytes:  # noqa: ARG001 - other sources,
         for name, text in {**_read(_sources(room)), **own}.items():
             archive.writestr(name, text)
             code = compile(text, name, "exec", dont_inherit=True) if name in own else _code(name)
-            archive.writestr(str(Path(name).with_suffix(".pyc")), _compiled(text, code))
+            # Bytecode is not compressed: it is read at every start, and inflating it takes a tenth of that.
+            compiled = str(Path(name).with_suffix(".pyc"))
+            archive.writestr(compiled, _compiled(text, code), zipfile.ZIP_STORED)
     return packed.getvalue()
 
 

@@ -10,7 +10,10 @@ import threading
 from importlib import import_module
 from typing import Any, NoReturn
 
-import click
+from phalanx.cli.deferred_imports import rarely_used_deferred
+
+with rarely_used_deferred():
+    import click
 
 SECTIONS = {
     "Start here": {
@@ -103,7 +106,9 @@ class CommandGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"phalanx.cli.commands.{MODULES.get(cmd_name, cmd_name)}").command
+        with rarely_used_deferred():
+            module = import_module(f"phalanx.cli.commands.{MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = module.command
         if cmd_name in (*AT_HOME, *HERE):
             from phalanx.cli.home_only import require_home
 

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import click
@@ -208,7 +207,7 @@ class Faults:
 
 
 def _with_line(error: SpecError, line: str) -> SpecError:
-    return replace(error, message=f"{error.message} (with the params of {line})") if line else error
+    return error._replace(message=f"{error.message} (with the params of {line})") if line else error
 
 
 def split_files(names: Sequence[str], files: Texts) -> Iterator[Texts]:

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from phalanx.atomic_files import write_atomic
 from phalanx.errors import CallError, path_error
-from phalanx.tracking import external_folder
+from phalanx.tracking import user_settings
 from phalanx.tracking.user_settings import SETTINGS, read_settings, settings_file, settings_folder
 
 SERVER, TOKEN, HOME, RUN = "PHALANX_SERVER", "PHALANX_TOKEN", "PHALANX_HOME", "PHALANX_RUN_ID"
@@ -74,7 +73,7 @@ def _token_of_home(url: str) -> str:
     """The owner's token, if the address is that of a running server of the local home."""
     from phalanx.home.run_tokens import server_urls
 
-    home = Path(external_folder.default_home())
+    home = Path(user_settings.default_home())
     with suppress(OSError, ValueError):
         if url in map(checked, server_urls(home)):
             return (home / "token").read_text("ascii").strip()
@@ -83,6 +82,8 @@ def _token_of_home(url: str) -> str:
 
 def checked(url: str) -> str:
     """A normalized address. Raises CallError for anything but http and https."""
+    from urllib.parse import urlsplit
+
     url = url.strip().rstrip("/")
     try:
         parts = urlsplit(url)
@@ -101,6 +102,7 @@ def checked(url: str) -> str:
 def is_loopback(url: str) -> bool:
     """Whether an address is a loopback address, which must not go through a proxy."""
     import ipaddress
+    from urllib.parse import urlsplit
 
     host = urlsplit(url).hostname or ""
     with suppress(ValueError):

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from phalanx.store.model_index import Model, ModelEvent, ModelVersion
-from phalanx.store.records import Artifact, MetricRange, ReplicaRecord, Run, StatusChange
-from phalanx.store.series.summaries import Summary
+from phalanx.store.records import Artifact, MetricRange, ReplicaRecord, Run, StatusChange, Summary
 
 Row = Mapping[str, Any]
 Record = TypeVar("Record")

@@ -24,14 +24,14 @@ from phalanx.atomic_files import make_private, share_file, write_atomic, write_p
 from phalanx.errors import disk_fault, path_error
 from phalanx.home.run_folder import RunFolder, encode_run
 from phalanx.store import Run, StatusChange
-from phalanx.tracking import external_folder
+from phalanx.tracking import user_settings
 
 BALLAST_BYTES = 256 << 10
 LEFTOVERS_S = 3600.0  # seconds after which a draft is abandoned
 
 
 def default_home() -> Path:
-    return Path(external_folder.default_home())
+    return Path(user_settings.default_home())
 
 
 class Home:

@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 from phalanx import run_paths
 from phalanx.atomic_files import read_json
-from phalanx.ends import read_end, status_of
 from phalanx.home.run_folder import decode_run
-from phalanx.tracking.external_folder import attempt_folder
 
 
 class UnsentRun(NamedTuple):
@@ -37,6 +35,9 @@ def unsent_runs(home: Path) -> list[UnsentRun]:
 
 
 def _read(folder: Path) -> UnsentRun | None:
+    from phalanx.ends import read_end, status_of
+    from phalanx.tracking.external_folder import attempt_folder
+
     try:
         data = read_json(folder / run_paths.RUN)
         run = decode_run(data) if isinstance(data, dict) else None

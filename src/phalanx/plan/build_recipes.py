@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from unicodedata import category
 
+from phalanx.deferred_patterns import deferred_pattern
 from phalanx.errors import CallError
 from phalanx.plan.document import is_secret
 from phalanx.spec.model import Build
@@ -18,8 +18,8 @@ from phalanx.spec.model import Build
 LONGEST_LINE = 60_000  # bytes: the builders' limit
 # Dependency files, copied before the rest of the code, so that a change of the code alone does not repeat the steps.
 COPIED_FIRST = ("*requirements*.txt", "*conda_env*.y*ml", "*setup.sh")
-IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}\Z")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}\Z", re.ASCII)
+IMAGE = deferred_pattern(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}\Z")
+_VARIABLE = deferred_pattern(r"[A-Za-z_][A-Za-z0-9_]{0,200}\Z", re.ASCII)
 _BOOTSTRAPS = ("docker", "library", "oras", "shub", "docker-archive", "oci-archive", "oci", "docker-daemon")
 _LOCALE = ("LC_ALL", "LANG", "LANGUAGE")
 
@@ -59,6 +59,8 @@ def definition(build: Build, image: str) -> str:
 
 def variables_of(build: Build) -> Iterator[tuple[str, str]]:
     """The variables of an image. Raises CallError for what no image can hold."""
+    from unicodedata import category
+
     locale = ((name, build.lang_env) for name in _LOCALE) if build.lang_env else ()
     for name, value in (*locale, *build.env_vars):
         if is_secret(name):

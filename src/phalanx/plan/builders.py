@@ -6,10 +6,10 @@ an image in a registry or in an archive, made by the first builder that the mach
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum, auto
 from pathlib import PurePosixPath
 
+from phalanx.deferred_patterns import deferred_pattern
 from phalanx.errors import CallError
 from phalanx.plan import build_recipes
 from phalanx.spec.model import Build
@@ -17,11 +17,11 @@ from phalanx.spec.model import Build
 FOLDER = "PHALANX_BUILD"  # the variable with the folder of a virtual environment
 KEY_LABEL = "phalanx.build"  # of an image: the key of its content
 IMAGE_BUILDERS = ("buildah", "podman", "docker", "buildctl")
-_REFERENCE = re.compile(
+_REFERENCE = deferred_pattern(
     r"(?:[A-Za-z0-9.-]+(?::\d{1,5})?/)?[a-z0-9][a-z0-9._/-]*(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?\Z"
 )
-_ARCHIVE = re.compile(r"(?:docker-archive:|oci-archive:)?.+\.tar\Z")
-_LOCAL_REGISTRY = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?/")
+_ARCHIVE = deferred_pattern(r"(?:docker-archive:|oci-archive:)?.+\.tar\Z")
+_LOCAL_REGISTRY = deferred_pattern(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?/")
 
 
 FIRST_LINES = {pattern: build_recipes.copy_line(pattern) for pattern in build_recipes.COPIED_FIRST}
@@ -142,7 +142,10 @@ if [ "$is_fresh" = yes ]; then again=(--no-cache); fi
 tls=()
 if [ "$place" = local ]; then tls=(--tls-verify=false); fi
 label=phalanx.build=$key
-if [ "$is_archive" = yes ]; then mkdir -p "$(dirname "$archive")"; fi
+if [ "$is_archive" = yes ]; then # builders do not replace an archive, also not one that a killed build left
+  mkdir -p "$(dirname "$archive")"
+  rm -f "$archive.part"
+fi
 if tool=$(command -v buildah); then
   if ! command -v crun >/dev/null && ! command -v runc >/dev/null; then
     export BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
@@ -150,10 +153,13 @@ if tool=$(command -v buildah); then
   words=(--layers "${again[@]}" "${tls[@]}" --label "$label" -f "$written" -t "$name")
   "$tool" build "${words[@]}" . || fail "buildah failed with code $?"
   to=docker://$name
-  if [ "$is_archive" = yes ]; then rm -f "$archive.part" && to=$kind:$archive.part:$name; fi
+  if [ "$is_archive" = yes ]; then to=$kind:$archive.part:$name; fi
   "$tool" push "${tls[@]}" "$name" "$to" || fail "buildah push failed with code $?"
 elif tool=$(command -v podman || command -v docker); then
-  case $tool in *docker) tls=() ;; esac
+  case $kind:$tool in
+  oci-archive:*docker) fail "docker saves no oci-archive: leave out 'oci-archive:', or install buildah or podman" ;;
+  *docker) tls=() ;;
+  esac
   "$tool" build "${again[@]}" --label "$label" -f "$written" -t "$name" . || fail "$tool build failed with code $?"
   if [ "$is_archive" = yes ]; then
     format=()
@@ -164,6 +170,7 @@ elif tool=$(command -v podman || command -v docker); then
   fi
 elif tool=$(command -v buildctl); then
   output=type=image,name=$name,push=true
+  if [ "$place" = local ]; then output+=,registry.insecure=true; fi
   if [ "$is_archive" = yes ]; then output=type=${kind%-archive},dest=$archive.part,name=$name; fi
   words=(--progress=plain --frontend dockerfile.v0 --local context=. --local "dockerfile=$(dirname "$written")")
   words+=(--opt "filename=$(basename "$written")" --opt "label:$label" "${again[@]}" --output "$output")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from json import JSONEncoder
 from typing import Any
 
+from phalanx.deferred_patterns import deferred_pattern
 from phalanx.naming import SERVING
 from phalanx.placeholders import Hole, OwnValues, Value, encode, fill
 from phalanx.plan.model import DEFAULT_PORT, Plan, Replica, template_of
@@ -16,7 +17,9 @@ from phalanx.spec.quantities import tidy
 MANY = 256  # more addresses of a role than this are shown as one line
 HIDDEN = "***"
 VERSION = 2  # of the document; version 1 had no templates
-_SECRET = re.compile(r"secret|(?:^|_)token(?:$|_)|passw|credential|api_?key|access_?key|private_?key", re.IGNORECASE)
+_SECRET = deferred_pattern(
+    r"secret|(?:^|_)token(?:$|_)|passw|credential|api_?key|access_?key|private_?key", re.IGNORECASE
+)
 
 
 def is_secret(name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from phalanx.errors import CallError, Location, Note, SpecError, SpecErrors
 from phalanx.naming import LAUNCHER, SERVING
 from phalanx.placeholders import OwnValues, Value, host, path, port
-from phalanx.plan import builders, frameworks, notebooks, replica_variables, variable_limit
+from phalanx.plan import frameworks, notebooks, replica_variables, variable_limit
 from phalanx.plan.framework_checks import replicas_fault, wired_as
 from phalanx.plan.frameworks import Framework, ProcessGroup, Wiring
 from phalanx.plan.model import Member, Plan, Replica
@@ -229,6 +229,8 @@ def _build_command(spec: Spec) -> tuple[str | None, tuple[Value, ...]]:
         where = "environment.python.requirements"
         raise SpecErrors([SpecError(_place(spec, where), where, message, None)])
     try:
+        from phalanx.plan import builders
+
         return builders.command_of(spec.build or Build())
     except CallError as fault:
         raise SpecErrors([SpecError(_place(spec, "to"), "to", str(fault), None)]) from None

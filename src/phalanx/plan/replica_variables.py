@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping
 
 from phalanx.placeholders import Each, Hole, OwnValues, Value, host, path, port
@@ -13,7 +12,7 @@ from phalanx.spec.model import Kind, OutputsRefs, Spec, thaw
 
 GROUP_ID = "PHALANX_GROUP_ID"  # of a trial
 MOST_ADDRESSES = 2_000  # Linux limits a variable to 128 KiB; a larger run gets no list of all addresses
-_NAMESPACE = uuid.UUID("7d0c4a55-5f0e-5c0b-9a0e-1b6a6f3f9a11")
+_NAMESPACE = bytes.fromhex("7d0c4a555f0e5c0b9a0e1b6a6f3f9a11")  # of the ids that Polyaxon would have given
 
 
 def cluster(roles: Mapping[str, int]) -> Value:
@@ -109,7 +108,7 @@ def info(spec: Spec, run_id: str, project: str, group: str | None = None) -> dic
     what = str(spec.kind)
     of_group = {
         "experiment_group_name": f"{project}.{group}",
-        "experiment_group_uuid": uuid.uuid5(_NAMESPACE, f"run/{group}").hex,
+        "experiment_group_uuid": _uuid5(f"run/{group}"),
     }
     found = {
         **(of_group if group is not None else {}),
@@ -117,11 +116,24 @@ def info(spec: Spec, run_id: str, project: str, group: str | None = None) -> dic
         "role": "polyaxon-workers",
         "type": "polyaxon-runner",
         "project_name": project,
-        "project_uuid": uuid.uuid5(_NAMESPACE, f"project/{project}").hex,
+        "project_uuid": _uuid5(f"project/{project}"),
         f"{what}_name": f"{project}.{spec.name or run_id}",
-        f"{what}_uuid": uuid.uuid5(_NAMESPACE, f"run/{run_id}").hex,
+        f"{what}_uuid": _uuid5(f"run/{run_id}"),
     }
     return {_INFO_NAMES.get(spec.kind, "POLYAXON_JOB_INFO"): _json(found)}
+
+
+def _uuid5(name: str) -> str:
+    """The digits of `uuid.uuid5(namespace, name)`, without importing `uuid` and `hashlib`, which takes half as
+    long as the start of Python."""
+    try:
+        from _sha1 import sha1  # type: ignore[import-not-found] # as `random` of the standard library does with `_sha512`
+    except ImportError:
+        from hashlib import sha1
+    digits = bytearray(sha1(_NAMESPACE + name.encode(), usedforsecurity=False).digest()[:16])
+    digits[6] = digits[6] & 0x0F | 0x50  # version 5
+    digits[8] = digits[8] & 0x3F | 0x80
+    return digits.hex()
 
 
 def _json(value: object) -> str:

@@ -1,6 +1,7 @@
 """Plans what to remove from the outputs of finished runs, and removes it.
 
 <run>/removal.json    a removal that has been decided and is not complete; repeated until it is
+<home>/removals/<run> marks such a run, so that not all runs are looked at
 
 Each removal is an event of the run (`removed`), written before the first file goes. `phalanx events` shows it.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -90,6 +92,7 @@ class Retention:
         self.home = home
         self.store = store
         self.settings = settings
+        self.marks = home.path / "removals"
 
     # planning ----------------------------------------------------------------------------------------------------
 
@@ -102,7 +105,10 @@ class Retention:
         protected: dict[str, str] = {}
         for run in runs:
             why = self._why_all(run, at)
-            found = self._of_run(run, why) if why is not None else self.by_keep(run)
+            if why is not None:
+                found = self._of_run(run, why)
+            else:
+                found = self.by_keep(run) if run.id in references.files.keeping else None
             if found is None or not found.files:
                 continue
             reason = references.protects(run) or (_starred(run, references) if why is not None else None)
@@ -156,7 +162,7 @@ class Retention:
                 if not sizes[run.id] or references.protects(run) or _starred(run, references):
                     continue
                 found = self._of_run(run, f"the outputs are larger than {limit_mib:g} MiB; this run is the oldest")
-                if found.files:
+                if found is not None and found.files:
                     excess -= found.size
                     yield found
 
@@ -173,9 +179,10 @@ class Retention:
     def _entries(self, run: Run) -> list[TreeEntry]:
         return list(Tree(self.home.run(run.id).path, REMOVABLE).walk())
 
-    def _of_run(self, run: Run, why: str) -> RunCleanup:
-        """All outputs of a run, except those that something refers to."""
-        return self._cleanup(run, why, [entry.path for entry in self._entries(run) if entry.kind == FILE])
+    def _of_run(self, run: Run, why: str) -> RunCleanup | None:
+        """All outputs of a run, except those that something refers to; None if there are none."""
+        paths = [entry.path for entry in self._entries(run) if entry.kind == FILE]
+        return self._cleanup(run, why, paths) if paths else None
 
     def by_keep(self, run: Run) -> RunCleanup | None:
         """The checkpoints that the run's file does not keep; None if it says nothing, or the run has not ended."""
@@ -244,6 +251,8 @@ class Retention:
         data |= {"files": [list(file) for file in found.files], "freed": self._in_storage(run, paths)}
         with locked(folder.path):
             self._require_over(run)
+            make_private(self.marks, self.home.path)
+            (self.marks / run.id).touch(mode=0o600)
             write_atomic(folder.path / run_paths.REMOVAL, json.dumps(data).encode())
             return self._complete(run, data)
 
@@ -260,7 +269,7 @@ class Retention:
 
     def recover(self) -> None:
         """Complete removals that were interrupted."""
-        for run_id in self.home.run_ids():
+        for run_id in sorted(os.listdir(self.marks)) if self.marks.is_dir() else ():
             folder = self.home.run(run_id)
             data = read_json(folder.path / run_paths.REMOVAL)
             run = folder.read() if isinstance(data, dict) else None
@@ -269,7 +278,9 @@ class Retention:
                     if run.is_done:
                         self._complete(run, data)
                     else:  # it goes on: what is left stays
-                        (folder.path / run_paths.REMOVAL).unlink()
+                        self._forget(run)
+            if not (folder.path / run_paths.REMOVAL).exists():  # it was killed before it began, or the run is gone
+                (self.marks / run_id).unlink(missing_ok=True)
 
     def _require_over(self, run: Run) -> None:
         history = self.home.run(run.id).history()
@@ -299,8 +310,13 @@ class Retention:
         write_manifest(folder.path, manifest)
         with suppress(CallError):
             index_outputs(self.store, run.id, manifest)
-        (folder.path / run_paths.REMOVAL).unlink(missing_ok=True)
+        self._forget(run)
         return freed
+
+    def _forget(self, run: Run) -> None:
+        """A removal that is complete, or that is not to be."""
+        (self.home.run(run.id).path / run_paths.REMOVAL).unlink(missing_ok=True)
+        (self.marks / run.id).unlink(missing_ok=True)
 
     def _record(self, run: Run, data: Mapping[str, Any], files: Sequence[RemovableFile]) -> None:
         place = place_of(self.home, run)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,46 @@ import yaml
 from phalanx import run_paths
 from phalanx.artifacts.trees import LINK, Tree, TreeEntry
 from phalanx.atomic_files import read_json
+from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.store import Run, Store
 from phalanx.store.model_index import ModelIndex
 
+FACT = "retention"  # what a run's files say: `refers_to` and `keeps`
+RUNS_PER_TRANSACTION = 500
 LARGEST_SPEC = 1 << 20
 LARGEST_JOURNAL = 64 << 20
 SHORTEST_PREFIX = 4
 _KEYS = ("warm_start", "after", "jobs", "experiments", "dependencies")  # of a file, that name other runs
 _WORD = re.compile(rb"[a-z0-9][a-z0-9-]{3,63}")
 _MARKS = tuple(f"{key}:".encode() for key in _KEYS)
+
+
+class RunFiles:
+    """What the files of runs say about retention. They do not change after the submission, so they are read once, and
+    the store keeps what they say."""
+
+    def __init__(self, home: Home, store: Store) -> None:
+        self.refers_to: dict[str, list[str]] = {}  # by run: the words that may name other runs
+        self.keeping: set[str] = set()  # runs whose file says which checkpoints stay
+        ids = sorted(home.run_ids())
+        known = store.facts_of(ids, FACT)
+        unknown = [run_id for run_id in ids if run_id not in known]
+        for start in range(0, len(unknown), RUNS_PER_TRANSACTION):
+            with store.transaction():
+                for run_id in unknown[start : start + RUNS_PER_TRANSACTION]:
+                    folder = home.run(run_id).path
+                    known[run_id] = {
+                        "refers_to": sorted(set(_references(folder))),
+                        "keeps": (folder / run_paths.KEEP).exists(),
+                    }
+                    with suppress(CallError):  # it has no row yet
+                        store.put_fact(run_id, FACT, known[run_id])
+        for run_id, said in known.items():
+            if said["refers_to"]:
+                self.refers_to[run_id] = said["refers_to"]
+            if said["keeps"]:
+                self.keeping.add(run_id)
 
 
 class RunReferences:
@@ -33,15 +65,24 @@ class RunReferences:
         self.starred = set(store.all_starred())
         self.active = {run.id: run for run in store.active()}
         self.asked_to_resume = set(home.asked_to_resume())
-        self.words: dict[str, str] = {}  # an id, the beginning of one, or a name, and the run that refers to it
-        for run_id in sorted(home.run_ids()):
-            for word in _references(home.run(run_id).path):
-                self.words.setdefault(word, run_id)
+
+    @cached_property
+    def files(self) -> RunFiles:
+        return RunFiles(self.home, self.store)
+
+    @cached_property
+    def words(self) -> dict[str, str]:
+        """Each id, beginning of one, or name that a run refers to, and that run."""
+        found: dict[str, str] = {}
+        for run_id, words in self.files.refers_to.items():
+            for word in words:
+                found.setdefault(word, run_id)
         for run in self.active.values():
             if run.original is not None:
-                self.words.setdefault(run.original, run.id)
-            for word in _in_journal(home.run(run.id).path):
-                self.words.setdefault(word, run.id)
+                found.setdefault(run.original, run.id)
+            for word in _in_journal(self.home.run(run.id).path):
+                found.setdefault(word, run.id)
+        return found
 
     def protects(self, run: Run) -> str | None:
         """Why nothing of a run may be removed; None if something may."""

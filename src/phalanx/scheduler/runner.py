@@ -15,6 +15,9 @@ from phalanx.scheduler.unfinished import has_work
 from phalanx.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from phalanx.agent.fork_server import ForkServer
     from phalanx.scheduler.loop import Scheduler
 
 TURN_S = 0.05
@@ -26,13 +29,16 @@ TROUBLE_S = 600.0  # after so long with errors only, it gives up
 class SchedulerRunner:
     """Schedules while no other process holds the lease. Every command that waits for a run, or shows one, has one."""
 
-    def __init__(self, home: Home, store: Store, *, makes_ticks: bool = False) -> None:
-        """`makes_ticks`: whether it starts the pipelines of schedules."""
+    def __init__(
+        self, home: Home, store: Store, *, makes_ticks: bool = False, fork_server: ForkServer | None = None
+    ) -> None:
+        """`makes_ticks`: whether it starts the pipelines of schedules. `fork_server`: one that was started early."""
         self.home = home
         self.store = store
         self.makes_ticks = makes_ticks
         self.lease = Lease(home)
         self.scheduler: Scheduler | None = None
+        self.fork_server = fork_server
         self.took_s = self.last_took_s = 0.0  # CPU time of a pass
 
     def run_pass(self) -> int | None:
@@ -43,6 +49,8 @@ class SchedulerRunner:
             from phalanx.scheduler.loop import Scheduler  # slow, and most commands find nothing to schedule
 
             self.scheduler = Scheduler(self.home, self.store)
+            if self.fork_server is not None:
+                self.scheduler.executors.here.fork_server = self.fork_server
             self.scheduler.makes_ticks = self.makes_ticks
         began = time.thread_time()
         left = self.scheduler.run_pass()
@@ -82,6 +90,8 @@ class SchedulerRunner:
         if self.scheduler is not None:
             self.scheduler.close()
             self.scheduler = None
+        if self.fork_server is not None:  # the scheduler has used it, or was in another process
+            self.fork_server.close()
 
     def release(self) -> None:
         """Release the lease, then start a background scheduler if work is left. In this order: a process that found the
@@ -92,6 +102,16 @@ class SchedulerRunner:
         self.lease.close()
         if held and has_work(self.store):
             start_background(self.home)
+
+
+def start_early(home: Home, environment: Mapping[str, str]) -> ForkServer | None:
+    """Start the process that forks agents while a run with such an environment is prepared, so that its start does not
+    wait for that. None if another process schedules."""
+    if Lease.seems_taken(home):
+        return None
+    from phalanx.backends.local import runner
+
+    return runner.start_early(home.agents, environment)
 
 
 def schedule_once(home: Home, store: Store) -> None:

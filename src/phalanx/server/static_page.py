@@ -109,7 +109,7 @@ class StaticPage:
     def __init__(self, folder: Path = FOLDER) -> None:
         self.folder = folder
         self._lock = threading.Lock()
-        self._mark: tuple[int, ...] | None = None
+        self._mark: tuple[object, ...] | None = None
         self._files: dict[str, PageFile] = {}
 
     def file(self, name: str) -> PageFile | None:
@@ -121,14 +121,15 @@ class StaticPage:
                 self._mark = mark
             return self._files.get(name)
 
-    def _marked(self) -> tuple[int, ...] | None:
-        """Changes when the page is rebuilt; None while it is not built."""
+    def _marked(self) -> tuple[object, ...] | None:
+        """Changes when the page is rebuilt; None while it is not built. The times of two changes can be the same, but
+        not the names of assets."""
         try:
             found = (self.folder / INDEX).stat()
-            assets = (self.folder / "assets").stat().st_mtime_ns if (self.folder / "assets").is_dir() else 0
+            assets = sorted(os.listdir(self.folder / "assets")) if (self.folder / "assets").is_dir() else []
         except OSError:
             return None
-        return (found.st_mtime_ns, found.st_size, found.st_ino, assets)
+        return (found.st_mtime_ns, found.st_size, found.st_ino, *assets)
 
     def _read(self) -> dict[str, PageFile]:
         found = {}

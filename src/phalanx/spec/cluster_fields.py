@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from phalanx.deferred_patterns import deferred_pattern
 from phalanx.spec import quantities
 from phalanx.spec.model import KubernetesOptions, PythonOptions, SlurmOptions, freeze
 from phalanx.spec.pod_templates import PodTemplate
@@ -191,7 +192,7 @@ _OBJECT = TextShape(
 _INSIDE = TextShape(pattern=r"(?!.*(?:^|/)\.\.(?:/|$))[^\x00-\x1f\x7f]+\Z", what="a path inside a volume, without `..`")
 _REPOSITORY = TextShape(pattern=r"(?!-)[^\s\x00-\x1f\x7f]+\Z", what="the address of a Git repository")
 _REVISION = TextShape(pattern=r"(?!-)[^\s\x00-\x1f\x7f~^:?*\[\\]+\Z", what="a branch, a tag or a commit", numbers=True)
-_PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
+_PASSWORD = deferred_pattern(r"://[^/@]*:[^/@]*@")
 
 
 def _code_is_found(values: dict[str, Any], node: Node, findings: Diagnostics) -> None:

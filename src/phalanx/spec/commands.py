@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 
-_CONTINUATION = re.compile(r"\\[ \t]*\r?\n")
-_TRAILING = re.compile(r"\\+(?=\s|\Z)")
+from phalanx.deferred_patterns import deferred_pattern
+
+_CONTINUATION = deferred_pattern(r"\\[ \t]*\r?\n")
+_TRAILING = deferred_pattern(r"\\+(?=\s|\Z)")
 
 
 def fold(text: str) -> str:
@@ -25,10 +26,10 @@ def join(commands: tuple[str, ...]) -> str:
     return " && ".join(folded for folded in map(fold, commands) if folded)
 
 
-_VARIABLE = re.compile(r"(\$\{(?:PHALANX_[A-Z_]+|PWD|OLDPWD)\})")
-_UNFOLDABLE = re.compile(r"[^\S ]|\s\s|^\s|\s\Z|\\(?=\s|\Z)")
+_VARIABLE = deferred_pattern(r"(\$\{(?:PHALANX_[A-Z_]+|PWD|OLDPWD)\})")
+_UNFOLDABLE = deferred_pattern(r"[^\S ]|\s\s|^\s|\s\Z|\\(?=\s|\Z)")
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", "'": "\\'"}
-_LOST_BLANK = re.compile(r"(?<=\s) |^ | \Z")
+_LOST_BLANK = deferred_pattern(r"(?<=\s) |^ | \Z")
 
 
 def quote(text: str) -> str:

@@ -10,10 +10,10 @@ to the user is reported as a note.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from phalanx.deferred_patterns import deferred_pattern
 from phalanx.spec.environment_dialects import (
     FRAMEWORK_SECTIONS,
     FRAMEWORK_SPELLINGS,
@@ -29,8 +29,8 @@ from phalanx.spec.tree import Diagnostics, Node, merge
 
 _SEARCHES = ("grid_search", "random_search", "hyperband", "bo")
 
-_QUOTED_TEMPLATE = re.compile(r"""(['"])\{\{\s*([^{}]+?)\s*\}\}\1""")
-_BARE_TEMPLATE = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
+_QUOTED_TEMPLATE = deferred_pattern(r"""(['"])\{\{\s*([^{}]+?)\s*\}\}\1""")
+_BARE_TEMPLATE = deferred_pattern(r"\{\{\s*([^{}]+?)\s*\}\}")
 
 
 def modernise(layers: Sequence[Node], findings: Diagnostics) -> Node:

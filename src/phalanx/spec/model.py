@@ -1,10 +1,9 @@
 """The spec: the user's file, validated and normalised. Frozen values, the same for every dialect.
 
 The parts are named tuples rather than dataclasses: defining the class costs a seventh of the time, which every call of
-the command line pays.
+the command line pays. For the same reason their annotations are no strings (`from __future__ import annotations`):
+`NamedTuple` would compile each of them again.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -335,7 +334,7 @@ class Operation(NamedTuple):
     dependencies: tuple[str, ...] = ()
     trigger: str = "all_succeeded"
     settings: Mapping[str, Any] = EMPTY
-    spec: Spec | None = None
+    spec: "Spec | None" = None
     references: tuple[OutputReference, ...] = ()
 
     @property

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from phalanx.deferred_patterns import deferred_pattern
 from phalanx.spec.model import Variable, freeze, thaw, thaw_written
 from phalanx.spec.scalars import WrittenScalar, plain_scalar, resolve_plain, scalar_text, written
 from phalanx.spec.suggestions import did_you_mean
@@ -14,9 +13,12 @@ from phalanx.spec.templates import REFERENCE, Renderer, is_template, names_in
 from phalanx.spec.tree import Diagnostics, Node
 from phalanx.spec.yaml_reader import describe
 
+if TYPE_CHECKING:
+    import ast
+
 MAX_CHAIN = 100
-_LINE_END = re.compile(r"\r\n|\r|\n")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_LINE_END = deferred_pattern(r"\r\n|\r|\n")
+_NAME = deferred_pattern(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def parse_value(text: str) -> Any:
@@ -24,6 +26,8 @@ def parse_value(text: str) -> Any:
     characters."""
     value = resolve_plain(text) if text else ""
     if isinstance(value, str) and value[:1] in "[{(" and len(value) <= 10_000 and not is_template(value):
+        import ast
+
         try:
             lines = [line.encode() for line in _LINE_END.split(text)]
             return _literal(ast.parse(text, mode="eval").body, lines)
@@ -34,6 +38,8 @@ def parse_value(text: str) -> Any:
 
 def _literal(node: ast.expr, lines: list[bytes]) -> Any:
     """A Python literal as a file can hold it. Raises ValueError for any other expression."""
+    import ast
+
     if isinstance(node, ast.List | ast.Tuple):
         return [_literal(item, lines) for item in node.elts]
     if isinstance(node, ast.Dict):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 
-_QUANTITY = re.compile(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([a-zA-Z]*)\s*\Z")
+from phalanx.deferred_patterns import deferred_pattern
+
+_QUANTITY = deferred_pattern(r"\s*([-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)\s*([a-zA-Z]*)\s*\Z")
 _BYTES = {"": None, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15} | {
     f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTP", start=1)
 }
 _MIB = 1024.0**2
 LONGEST = 64  # characters of an amount
-_DURATION = re.compile(r"\s*(?:(\d+)d)?\s*(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s?)?\s*\Z")
+_DURATION = deferred_pattern(r"\s*(?:(\d+)d)?\s*(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s?)?\s*\Z")
 
 
 def is_finite(number: float) -> bool:

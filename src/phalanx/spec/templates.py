@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import lru_cache, wraps
 from typing import Any
 
+from phalanx.deferred_patterns import deferred_pattern
 from phalanx.spec.commands import quote
 from phalanx.spec.model import thaw
 from phalanx.spec.scalars import (
@@ -44,9 +44,9 @@ MAX_SECONDS = 2.0  # for all templates of a file
 MAX_BITS = 4_096
 MAX_CONCATENATIONS = 16
 
-REFERENCE = re.compile(r"\s*\{\{\s*(jobs|experiments|ops)\.([-\w]+)\.outputs\.([-\w]+)\s*\}\}\s*\Z")
+REFERENCE = deferred_pattern(r"\s*\{\{\s*(jobs|experiments|ops)\.([-\w]+)\.outputs\.([-\w]+)\s*\}\}\s*\Z")
 _MARKERS = ("{{", "{%", "{#")
-_NAME_IN_BRACES = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_]*)[ \t]*\}\}")
+_NAME_IN_BRACES = deferred_pattern(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_]*)[ \t]*\}\}")
 RESERVED = frozenset(  # names reserved by Jinja2
     ["true", "false", "none", "True", "False", "None", "not", "and", "or", "in", "is", "if", "else", "self", "range"]
 )

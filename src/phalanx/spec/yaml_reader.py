@@ -11,18 +11,20 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import yaml
-
+from phalanx.deferred_patterns import deferred_pattern, patterns_deferred
 from phalanx.errors import Location, SpecError, SpecErrors
 from phalanx.spec.scalars import Scalar, is_valid_text, resolve_plain
 from phalanx.spec.tree import Mark, Node, Source, one_line
+
+with patterns_deferred():  # the parser in C needs none of them
+    import yaml
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_NODES = 250_000
 
-_SURROGATES = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
-_KEY_WITHOUT_SPACE = re.compile(r"([A-Za-z_]\w{0,40}):([^\s/:][^\s:]{0,20})")
+_SURROGATES = deferred_pattern(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+_KEY_WITHOUT_SPACE = deferred_pattern(r"([A-Za-z_]\w{0,40}):([^\s/:][^\s:]{0,20})")
 _STANDARD_TAG = "tag:yaml.org,2002:"
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -5,8 +5,7 @@ All SQL of Phalanx is in this package. Each table is written by one module, whos
 
 from phalanx.errors import StoreError
 from phalanx.store.query import quoted
-from phalanx.store.records import DONE, STARTED, Artifact, ReplicaRecord, Run, StatusChange
-from phalanx.store.series.summaries import Summary
+from phalanx.store.records import DONE, STARTED, Artifact, ReplicaRecord, Run, StatusChange, Summary
 from phalanx.store.store import Store
 
 __all__ = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import time
 from abc import ABC, abstractmethod
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from phalanx import extras
+from phalanx.deferred_patterns import deferred_pattern
 from phalanx.errors import StoreError
 
 Row = tuple[Any, ...]
@@ -20,7 +20,7 @@ Row = tuple[Any, ...]
 BUSY_S = 30.0
 SHARED_BYTES = 32 << 10  # of the file -shm, without which SQLite opens no database
 # PostgreSQL texts cannot contain NUL, and UTF-8 cannot encode lone surrogates
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_UNSTORABLE = deferred_pattern("[\0\ud800-\udfff]")
 
 
 def storable(value: Any) -> Any:

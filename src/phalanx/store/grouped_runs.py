@@ -10,11 +10,11 @@ once, independent of the number of groups.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from phalanx.deferred_patterns import deferred_pattern
 from phalanx.errors import CallError
 from phalanx.store.database import Database
 from phalanx.store.kinds import IS_RUN, WHOLES
@@ -29,7 +29,7 @@ STATES = {  # of a run, for counts
     "failed": "runs.status IN ('failed', 'upstream_failed')",
     "stopped": "runs.status IN ('stopped', 'skipped')",
 }
-_PLAIN_NAME = re.compile(r"[\w./-]+\Z")
+_PLAIN_NAME = deferred_pattern(r"[\w./-]+\Z")
 _OWN = {name: f'runs."{RESOURCES.get(name, name)}"' for name in (*TEXTS, *NUMBERS, *RESOURCES)}
 BY = (*(name for name in _OWN if name not in ("id", "description")), "tags", "params.NAME")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
-_LOWER = re.compile(
+from phalanx.deferred_patterns import deferred_pattern
+
+_LOWER = deferred_pattern(
     r"(^|[^a-z])(loss|error|err|perplexity|ppl|mse|mae|rmse|wer|cer|fid|nll|bpc|bpb|cost|regret|seconds|latency|time|took)"
     r"([^a-z]|$)",
     re.IGNORECASE,
 )
-_HUMP = re.compile(r"([a-z])([A-Z])")
+_HUMP = deferred_pattern(r"([a-z])([A-Z])")
 
 
 def is_lower_better(metric: str) -> bool:

@@ -24,6 +24,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
+from phalanx.deferred_patterns import deferred_pattern
 from phalanx.errors import CallError
 from phalanx.naming import PARENT
 from phalanx.store.metric_direction import best_of
@@ -61,14 +62,14 @@ UNSORTED = ("tags", "parent", "host", "starred", "blocked")
 LONGEST = 10_000
 MOST_PARTS = 200  # SQLite rejects deeply nested conditions
 
-_COMPARISON = re.compile(r"(<=|>=|=<|=>|<|>|=)\s*")
-_AGO = re.compile(r"-?(\d{1,9}(?:\.\d{1,6})?)\s*(s|m|min|h|d|w)\Z", re.ASCII)
+_COMPARISON = deferred_pattern(r"(<=|>=|=<|=>|<|>|=)\s*")
+_AGO = deferred_pattern(r"-?(\d{1,9}(?:\.\d{1,6})?)\s*(s|m|min|h|d|w)\Z", re.ASCII)
 _UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_MEMORY = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgtp]?)(?:i?b)?\Z", re.ASCII | re.IGNORECASE)
+_MEMORY = deferred_pattern(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgtp]?)(?:i?b)?\Z", re.ASCII | re.IGNORECASE)
 _MIB = {"": 1.0, "k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0**2, "p": 1024.0**3}
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _NODES = "(SELECT count(DISTINCT host) FROM replicas WHERE run_key = runs.key AND attempt = runs.attempt)"
-_TIME = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(?:Z|[+-]\d\d:?\d\d)?)?\Z", re.ASCII)
+_TIME = deferred_pattern(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(?:Z|[+-]\d\d:?\d\d)?)?\Z", re.ASCII)
 
 
 class Clause(NamedTuple):

@@ -1,6 +1,4 @@
-"""The records of the store, as frozen values."""
-
-from __future__ import annotations
+"""The records of the store, as frozen values. Their annotations are no strings, as in `spec/model.py`."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -110,6 +108,17 @@ class Artifact(NamedTuple):
     size: int
     digest: str | None
     at: datetime
+
+
+class Summary(NamedTuple):
+    """A metric in lists; `series/summaries.py` has the rule."""
+
+    last: float
+    min: float | None
+    max: float | None
+    count: int  # type: ignore[assignment] # the usual word, though tuples have a method of that name
+    step: int  # of the last point
+    at: float  # when the last point was logged
 
 
 def microseconds(time: datetime) -> int:

@@ -9,18 +9,20 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phalanx.errors import CallError
 from phalanx.store import run_pages
 from phalanx.store.database import Database
-from phalanx.store.grouped_runs import GroupedRuns, grouped
 from phalanx.store.kinds import WHOLES
 from phalanx.store.project_scope import ProjectScope
 from phalanx.store.query import Clause, all_of, mentions, order, terms
 from phalanx.store.records import DONE, StatusChange, microseconds, utc
 from phalanx.store.run_pages import RunFilter
 from phalanx.store.sql import label
+
+if TYPE_CHECKING:
+    from phalanx.store.grouped_runs import GroupedRuns
 
 BATCH = 500
 MOST_PROJECTS = 400  # in addition to a query's parameters: at most 999
@@ -128,6 +130,8 @@ class RunListQueries:
         **which: Any,
     ) -> tuple[list[GroupedRuns], int]:
         """The matching runs grouped by fields: see `grouped_runs.grouped`."""
+        from phalanx.store.grouped_runs import grouped
+
         wanted = self._filter(query, project, **which).each
         return grouped(self._database, wanted, by, columns, sort, limit, offset)
 

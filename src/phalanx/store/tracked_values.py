@@ -13,8 +13,7 @@ from typing import Any
 from phalanx.errors import CallError
 from phalanx.store.database import Database, Row
 from phalanx.store.query import number
-from phalanx.store.records import Artifact, microseconds, utc
-from phalanx.store.series.summaries import Summary
+from phalanx.store.records import Artifact, Summary, microseconds, utc
 from phalanx.store.sql import insertion, label
 
 _BATCH = 500

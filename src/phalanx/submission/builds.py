@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from phalanx.plan import builders
 from phalanx.plan.build_recipes import COPIED_FIRST, key_of
 from phalanx.plan.builders import BuildTarget
 from phalanx.spec.loader import load_document
-from phalanx.spec.model import Build, Kind, Spec, freeze, thaw
+from phalanx.spec.model import Build, Kind, Spec, freeze, thaw_written
 from phalanx.store import DONE, Run, Store
 from phalanx.submission import virtualenvs
 from phalanx.submission.model import Submission
@@ -183,9 +183,21 @@ def pinned(spec: Spec, find: Callable[[str], Run]) -> Spec:
         run = find(build.ref)
     except CallError as fault:
         raise CallError(f"`build.ref`: {fault}") from None
-    document: Any = thaw(spec.document)
+    document: Any = thaw_written(spec.document)
     document["build"] = {**document["build"], "ref": run.id}
     return replace(spec, build=build._replace(ref=run.id), document=freeze(document))
+
+
+def with_pinned_ops(whole: Spec, specs: Mapping[str, Spec]) -> Spec:
+    """The same pipeline, whose ops name builds by the ids that are in their pinned specs."""
+    refs = {name: spec.build.ref for name, spec in specs.items() if spec.build is not None and spec.build.ref}
+    if not refs:
+        return whole
+    document: Any = thaw_written(whole.document)
+    for op in document["ops"]:  # what an op says about its build is laid over its template
+        if op["name"] in refs:
+            op["build"] = {**(op.get("build") or {}), "ref": refs[op["name"]]}
+    return replace(whole, document=freeze(document))
 
 
 def with_earlier_build(home: Home, submission: Submission) -> Submission:

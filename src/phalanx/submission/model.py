@@ -104,6 +104,7 @@ class Submission:
     priority: int = 0
     timeout_s: float | None = None
     call: bytes | None = None  # of a function: the content of its call file, which only the run itself unpickles
+    inputs: Mapping[str, Path] = field(default_factory=dict)  # files and folders to add to its code, by path in it
     after: Sequence[str] = ()  # runs to wait for, in addition to those of the file: `RUN[:CONDITION]`
     waits_for: Sequence[Dependency] = ()  # the same, resolved in the home that runs it
     on: str | None = None  # the backend; None: the file's

@@ -53,7 +53,8 @@ from phalanx.submission.model import (
     RemarkKind,
     Submission,
 )
-from phalanx.submission.op_submissions import OpFaults, alike, digest_of_code, op_submission, reuses
+from phalanx.submission.ops import inputs as op_inputs
+from phalanx.submission.ops.submissions import OpFaults, alike, digest_of_code, op_submission, reuses
 from phalanx.tracking.calls import sealed_files
 from phalanx.tracking.external_folder import new_id, user_name
 
@@ -74,14 +75,16 @@ def prepare(home: Home, submission: Submission, notify: Notify, store: Store | N
     if store is not None:
         submission = replace(submission, spec=builds.pinned(submission.spec, store.find))
     if submission.spec.pipeline is not None:
-        return _prepare_pipeline(home, submission, submission.spec.pipeline, notify)
+        return _prepare_pipeline(home, submission, submission.spec.pipeline, notify, store)
     if submission.spec.search is not None:
         checks.check_search(submission.spec.search)
     checks.check_runnable(home.path, _first(submission))
     return prepare_checked(home, submission, new_id(), notify, store)
 
 
-def _prepare_pipeline(home: Home, submission: Submission, pipeline: Pipeline, notify: Notify) -> PreparedRun:
+def _prepare_pipeline(
+    home: Home, submission: Submission, pipeline: Pipeline, notify: Notify, store: Store | None
+) -> PreparedRun:
     """Check and plan each op, as far as that is possible before the ops that it depends on have run. Raises SpecErrors,
     CallError: the faults of all ops."""
     run_id, faults, said = new_id(), OpFaults(), set[str]()
@@ -91,12 +94,12 @@ def _prepare_pipeline(home: Home, submission: Submission, pipeline: Pipeline, no
             said.add(str(remark.about))
             notify(remark)
 
-    found: dict[str, PreparedEnvironment] = {}
+    found: dict[str, PreparedRun] = {}
     for op, is_known in alike(pipeline.ops):
         try:
             asked = op_submission(submission, op, OpPlace(run_id, op.name))
             asked = replace(asked, is_unchecked=asked.is_unchecked or is_known)
-            found[op.name] = prepare(home, asked, notify_once).environment
+            found[op.name] = prepare(home, asked, notify_once, store)
         except (CallError, SpecErrors) as fault:
             faults.add(op.name, fault)
     faults.check()
@@ -104,8 +107,13 @@ def _prepare_pipeline(home: Home, submission: Submission, pipeline: Pipeline, no
         notify(Remark(RemarkKind.NOTE, NEEDS_SERVER))
     is_reusing = any(reuses(op, submission.spec) for op in pipeline.ops)
     digest = digest_of_code(submission.code.folder) if is_reusing else None
+    specs = {name: prepared.submission.spec for name, prepared in found.items()}
+    submission = replace(submission, spec=builds.with_pinned_ops(submission.spec, specs))
     run = run_of(submission, run_id, None, commit_of(submission.code))
-    return PreparedRun(submission, run, None, None, PreparedEnvironment(submission.environment), None, found, digest)
+    environments = {name: prepared.environment for name, prepared in found.items()}
+    return PreparedRun(
+        submission, run, None, None, PreparedEnvironment(submission.environment), None, environments, digest
+    )
 
 
 def _first(submission: Submission) -> Submission:
@@ -222,6 +230,8 @@ def draft(
             code.put(folder / run_paths.CODE)
         if submission.call is not None:
             _put_call(folder, submission.call, with_code=code.put is not None)
+        if submission.inputs:
+            op_inputs.put(submission.inputs, folder / run_paths.CODE)
         if outputs is not None and outputs.is_dir():
             shutil.copytree(outputs, folder / run_paths.OUTPUTS, symlinks=True)
         if is_whole:

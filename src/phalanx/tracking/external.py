@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from phalanx import run_paths
 from phalanx.naming import PARENT
-from phalanx.tracking import external_folder, folder_upload
+from phalanx.tracking import external_folder, folder_upload, user_settings
 from phalanx.tracking.environment_marks import MARKS
 from phalanx.tracking.notices import plain_name, warn
 from phalanx.tracking.run import TrackedRun, ending
@@ -106,7 +106,7 @@ def _place(wanted: RunRequest, parent: TrackedRun | None) -> _Place:
         is_home = runs == "runs" and os.path.exists(os.path.join(parent.run_folder, run_paths.RUN))
         if is_home and os.path.basename(home) != folder_upload.OUTBOX:
             return _Place(home, None)
-    place = _Place(external_folder.default_home(), folder_upload.server_url(wanted.server))
+    place = _Place(user_settings.default_home(), folder_upload.server_url(wanted.server))
     if parent is not None and parent.has_agent and not place.url:
         warn(f"the child of run {parent.id} is stored on this machine, in {place.home}")
     return place

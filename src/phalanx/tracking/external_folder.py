@@ -16,7 +16,6 @@ from phalanx import run_paths
 from phalanx.atomic_files import read_json, write_atomic
 from phalanx.ends import Cause, End
 from phalanx.spool import Writer, read
-from phalanx.tracking.user_settings import read_settings
 
 REPLICA = "master-0"
 BACKEND = "outside"  # of runs not started by Phalanx
@@ -64,11 +63,6 @@ def valid_id(text: str) -> str:
 
     plain = "".join(sign if sign in _ID_SIGNS else "-" for sign in text.lower()[:48]).strip("-")
     return f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:10]}".lstrip("-")
-
-
-def default_home() -> str:
-    named = os.environ.get("PHALANX_HOME") or read_settings(os.environ).get("home")
-    return os.path.abspath(os.path.expanduser(named)) if named else os.path.expanduser("~/.phalanx")
 
 
 def attempt_folder(run_folder: str, replica: str = REPLICA, attempt: int = 1) -> str:

@@ -31,3 +31,8 @@ def read_settings(environment: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(found, dict):
         return {}
     return {name: found[name] for name in SETTINGS if isinstance(found.get(name), str) and found[name]}
+
+
+def default_home() -> str:
+    named = os.environ.get("PHALANX_HOME") or read_settings(os.environ).get("home")
+    return os.path.abspath(os.path.expanduser(named)) if named else os.path.expanduser("~/.phalanx")

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from phalanx import spool
 from phalanx.spool import JSON, MOMENT, NAMES, NO_STEP, POINTS, VALUE, PointWriter, frame, name_payload
+from phalanx.store.records import Summary
 from phalanx.store.series.points import PointFile, point_files
-from phalanx.store.series.summaries import FolderSummaries, Summary
+from phalanx.store.series.summaries import FolderSummaries
 from tests.examples import examples
 
 START = 1_700_000_000.0

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from phalanx.store.records import Summary
 from phalanx.store.series.compaction import compact
 from phalanx.store.series.replica_summaries import ReplicaSummaries
 from phalanx.store.series.run_series import RunSeries
-from phalanx.store.series.summaries import Summary
 from tests.store.series.test_run_series import START, Logged, line, plainly, random_run, same_summary, write_run
 
 

@@ -21,7 +21,7 @@ from phalanx.agent.interactive.hold import read_hold
 from phalanx.agent.launcher import AGENT_MARK
 from phalanx.agent.processes import boot_id, is_alive_here
 from phalanx.atomic_files import make_private, read_json, write_atomic
-from phalanx.backends.agent_zip import AgentArchives
+from phalanx.backends.agent_zip import AgentArchives, kept_agent
 from phalanx.backends.local.backend import host_files
 from phalanx.ends import read_end
 from phalanx.home.attempts import AttemptFolder, ReplicaPhase, ReplicaState, last_write, record_lost
@@ -77,7 +77,7 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
         *map(attempt_folder.folder, attempt_folder.replicas),
     ):
         make_private(folder, attempt_folder.run_folder)
-    program = [sys.executable, "-I", "-S", str(archives.agent)]
+    program = _program(archives.agent)
     ports = reserve_ports(len(attempt_folder.replicas))
     facts = {
         "attempt": attempt_folder.attempt,
@@ -117,6 +117,24 @@ def start(  # noqa: PLR0913 - the inputs of an attempt
     finally:
         for name in ports.values():
             name.close()
+
+
+def start_early(kept: Path, environment: Mapping[str, str]) -> ForkServer | None:
+    """Start the process that forks agents before an attempt is known. None if there is no agent of this version in the
+    folder `kept` yet, or the process cannot be started."""
+    agent = kept_agent(kept)
+    if agent is None:
+        return None
+    fork_server = ForkServer()
+    try:
+        fork_server.start_early(_program(agent), environment, AGENT_MARK)
+    except OSError:
+        return None
+    return fork_server
+
+
+def _program(agent: Path) -> list[str]:
+    return [sys.executable, "-I", "-S", str(agent)]
 
 
 def _complaints(attempt_folder: AttemptFolder) -> Path:

@@ -46,52 +46,76 @@ if [ -z "$here" ]; then # Slurm runs a copy of this script, and knows where it c
   here=${{here%/*}}
 fi
 [ -f "$here/job/agent.pyz" ] || fail "there is no job/agent.pyz in '$here': keep it beside run.sh"
-first=$((${{2:-1}}))
 {modules}python=
 at_least_3_8() {{
   "$1" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8) or print(sys.executable))' 2>/dev/null
 }}
-for found in "${{PHALANX_PYTHON:-}}" python3 python3.12 python3.11 python3.9 "${{PHALANX_FOUND_PYTHON:-}}"; do
+{direct}for found in "${{PHALANX_PYTHON:-}}" {candidates} "${{PHALANX_FOUND_PYTHON:-}}"; do
   [ -n "$found" ] && itself=$(at_least_3_8 "$found") && python=$found && break
 done
 [ -n "$python" ] || fail "no Python of at least 3.8 on this node: load a module, or set PHALANX_PYTHON"
-# What was found may be a script that starts Python (that of pyenv, for example): slower than Python itself, each time.
-at_least_3_8 "$itself" >/dev/null && python=$itself
-agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json")
+[ -x "$itself" ] && python=$itself
 umask 077
-# One job runs an attempt, even if two were submitted. A job that Slurm starts again is the next attempt.
-attempt=$("${{agent[@]}}" "$here/{first_facts}" --claim "${{2:-by-hand}}") || fail "cannot write in '$here'"
+# The coordinator claims an attempt: one job runs it, even if two were submitted. A job that Slurm starts again is the
+# next attempt. It hears where all ranks are and writes that down for them; its end is that of the job.
+coproc coordinator {{
+  trap '' TERM
+  exec "$python" -I -S -c '{coordinate}' "$here/job/agent.pyz" "$here" "${{2:-by-hand}}" "${{3:-${{2:-1}}}}"
+}}
+coordinator_pid=$!
+exec {{to}}>&"${{coordinator[1]}}"- {{from}}<&"${{coordinator[0]}}"-
+read -r attempt <&"$from" || fail "cannot run an attempt in '$here'"
 [ -n "$attempt" ] || exit 0
-agent+=("$here/{facts}")
-mkdir -p "$here/outputs" "$here/replicas" || fail "cannot write in '$here'"
-{unset}where=$here/{nodes}
-step() {{ # tries again while the controller is away: then no rank has started
+agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json" "$here/{facts}")
+said=$here/{errors}
+{unset}step() {{ # tries again while the controller is away: then no rank has started
   local code until=$((SECONDS + {controller_s}))
   while :; do
     {{
-      start "$@" 2>&1 >&3 3>&- | (trap '' TERM && exec tee "$where.err" >&2)
+      start "$@" 2>&1 >&3 3>&- | (trap '' TERM && exec tee "$said" >&2)
       code=${{PIPESTATUS[0]}}
     }} 3>&1
     if [ "$code" -eq 0 ] || [ "$SECONDS" -ge "$until" ] || compgen -G "$here/{agents}" >/dev/null; then break; fi
-    grep -Eq '{away}' "$where.err" || break
+    grep -Eq '{away}' "$said" || break
     sleep 5
   done
-  rm -f "$where.err"
+  rm -f "$said"
   return "$code"
 }}
 start() {{
 {unset_here}{step}
 }}
-{{ step none --here && echo prepared; }} | tee "$where" | "${{agent[@]}}" --gather "${{3:-$first}}" ||
-  fail "not all nodes could be prepared"
 {main}
-{leave}"${{agent[@]}}" --settle
+{leave}exec {{to}}>&- {{from}}<&-
+wait "$coordinator_pid"
 code=$?
 if [ "$code" -eq 85 ]; then # the time of this segment is over, that of the run is not
   scontrol requeue "$job" && sleep 60
 fi
 exit "$code"
 """
+# What `python -c` runs: it imports less than the agent, and so is ready sooner.
+_COORDINATE = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from phalanx.agent.jobs.coordinator import main; "
+    "sys.exit(main(sys.argv[2:]))"
+)
+_PYTHONS = "python3 python3.12 python3.11 python3.9"
+_DIRECT = """\
+# One that is a script (that of pyenv, for example) takes longer to start than Python itself.
+is_script() {
+  local begin
+  IFS= read -rn 2 begin <"$(command -v "$1")" && [ "$begin" = "#!" ]
+}
+direct=
+is_script python3 2>/dev/null && direct=${PHALANX_FOUND_PYTHON:-}
+"""
+# Ranks report where they are, wait for the others and start: one step. srun passes no input to several components.
+_ONE_STEP = 'step {mpi} --join <&"$from" >&"$to"'
+# All report in a step of their own, before the ranks or one launcher for all of them start.
+_TWO_STEPS = """\
+if step none --here >&"$to" && echo prepared >&"$to" && read -r go <&"$from" && [ "$go" = go ]; then
+  {main}
+fi"""
 _UNSET = """\
 # The options of sbatch must not apply to a step of several components.
 unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_NTASKS_PER_NODE SLURM_EXPORT_ENV
@@ -179,22 +203,32 @@ def _script(plan: Plan, parts: list[Component], site: Site | None) -> str:
     refuse_too_long(plan, AddressLengths())
     is_prepared = bool(plan.python.requirements or plan.setup_steps)
     return _SCRIPT.format(
-        leave="step none --leave\n" if is_prepared else "",
+        leave=f'[ -e "$here/{run_paths.facts_file("$attempt")}" ] && step none --leave\n' if is_prepared else "",
         directives="\n".join(_directives(plan, parts, site)),
         run_id=_word(plan.run_id),
-        first_facts=run_paths.facts_file("$first"),
+        coordinate=_COORDINATE,
+        direct="" if is_prepared else _DIRECT,
+        candidates=_PYTHONS if is_prepared else f'"$direct" {_PYTHONS}',
         facts=run_paths.facts_file("$attempt"),
         agents=f"{run_paths.attempt_folder('*', '$attempt')}/{run_paths.AGENT}",
         controller_s=CONTROLLER_S,
         away=_AWAY,
-        nodes=run_paths.nodes_file("$attempt"),
+        errors=run_paths.step_errors_file("$attempt"),
         words=_words(parts),
         modules=_modules(plan),
         unset="" if plan.slurm.batch is not None else _UNSET,
         unset_here=_UNSET if plan.slurm.batch is not None else "",
         step=_step(parts, one_node=plan.slurm.batch is not None),
-        main='"${agent[@]}" --stay' if by_launcher else f"step {_mpi(plan)} --as-rank",
+        main=_main(plan, by_launcher=by_launcher, is_one_component=len(parts) == 1),
     )
+
+
+def _main(plan: Plan, *, by_launcher: bool, is_one_component: bool) -> str:
+    if by_launcher:
+        return _TWO_STEPS.format(main='(exec {to}>&- {from}<&- && exec "${agent[@]}" --stay)')
+    if not is_one_component:
+        return _TWO_STEPS.format(main=f"step {_mpi(plan)} --as-rank")
+    return _ONE_STEP.format(mpi=_mpi(plan))
 
 
 def script_of(plan: Plan, site: Site | None) -> str:

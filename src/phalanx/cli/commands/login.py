@@ -72,7 +72,7 @@ def _token(url: str) -> str:
 def _show_status(*, as_json: bool) -> None:
     from phalanx.client import Client
     from phalanx.client.config import BY_LOGIN, logins
-    from phalanx.tracking.external_folder import default_home
+    from phalanx.tracking.user_settings import default_home
 
     found, known = selected_server(), logins(os.environ)
     if found is None:

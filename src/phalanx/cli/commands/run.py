@@ -185,7 +185,7 @@ def command(
     (texts,) = _file_sets(files, each_of, last)
     loaded = load_files(texts, values)
     with open_workspace(settled=False, quiet=as_json) as workspace:
-        run = workspace.acts.prepare(submission(loaded), quiet=as_json)()
+        run = workspace.acts.prepare(submission(loaded), quiet=as_json, is_watched=not detach)()
         code = watch_or_detach(workspace, run, detach=detach, as_json=as_json)
     sys.exit(code)
 

@@ -12,7 +12,7 @@ import click
 
 from phalanx import strict_json
 from phalanx.atomic_files import write_atomic, write_new
-from phalanx.errors import CallError, Diagnostic, SpecError, SpecErrors, SystemFault, path_error
+from phalanx.errors import CallError, Note, SpecError, SpecErrors, SystemFault, path_error
 
 FILE_IS_WRONG = 1
 CALL_IS_WRONG = 2
@@ -79,7 +79,7 @@ def print_errors(errors: Sequence[SpecError]) -> None:
     click.echo(count + (f" ({hidden} not shown; --json lists all)" if hidden > 0 else ""), err=True)
 
 
-def _print_remark(remark: Diagnostic, label: str) -> None:
+def _print_remark(remark: Note | SpecError, label: str) -> None:
     place = remark.place
     where = f"{place.file}:{place.line}:{place.column}" if place.line else place.file
     path = f" {remark.path}:" if remark.path else ""
@@ -100,7 +100,7 @@ def _window(line: str, start: int, width: int, room: int = 100) -> tuple[str, in
     return text, start, max(1, min(width, len(text) - start))
 
 
-def print_notes(notes: Iterable[Diagnostic], *, err: bool = False) -> None:
+def print_notes(notes: Iterable[Note], *, err: bool = False) -> None:
     for note in notes:
         place = note.place
         where = f"{place.file}:{place.line}:{place.column}" if place.line else place.file

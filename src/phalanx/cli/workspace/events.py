@@ -34,7 +34,7 @@ class RunEvent(NamedTuple):
 def events_of_folder(folder: RunFolder, changes: Iterable[StatusChange]) -> list[RunEvent]:
     """The events in the store and in the run's folder."""
     found = [*map(_of_status, changes), *_of_stop(folder.stop_file), *map(of_tracked, read_events(folder.path, ALERTS))]
-    for attempt_folder in folder.path.glob(run_paths.ATTEMPT_FOLDERS):
+    for attempt_folder in sorted(folder.path.glob(run_paths.ATTEMPT_FOLDERS)):  # for events of the same moment
         attempt = run_paths.attempt_number(attempt_folder.name)
         if attempt is not None:
             found += _of_replica(attempt_folder, attempt_folder.parent.name, attempt)

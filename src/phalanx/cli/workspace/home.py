@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -20,9 +19,10 @@ from phalanx.errors import CallError
 from phalanx.home.lease import Lease
 from phalanx.insight.wait_reasons import waits_for
 from phalanx.naming import QUEUED_STATUSES
-from phalanx.scheduler.runner import TURN_S, SchedulerRunner, schedule_once, start_background
+from phalanx.scheduler.runner import TURN_S, SchedulerRunner, schedule_once, start_background, start_early
 
 if TYPE_CHECKING:
+    from phalanx.agent.fork_server import ForkServer
     from phalanx.artifacts.code_record import CodeRecord
     from phalanx.artifacts.downloads import DownloadResult
     from phalanx.artifacts.outputs import OutputEntry
@@ -139,7 +139,7 @@ class HomeWorkspace:
     @contextmanager
     def attended(self) -> Iterator[Callable[[], object]]:
         """A function to call regularly within the context, so that runs proceed while they are watched."""
-        with attending(self.home, self.rows) as runner:
+        with attending(self.home, self.rows, self.acts.fork_server) as runner:
             yield runner.run_pass
 
     def artifacts_of(self, project: str, most: int) -> list[Artifact]:
@@ -205,9 +205,9 @@ class HomeWorkspace:
 
 
 @contextmanager
-def attending(home: Home, store: Store) -> Iterator[SchedulerRunner]:
+def attending(home: Home, store: Store, fork_server: ForkServer | None = None) -> Iterator[SchedulerRunner]:
     """Run the scheduler if no other process does, and start one in the background at the end."""
-    runner = SchedulerRunner(home, store)
+    runner = SchedulerRunner(home, store, fork_server=fork_server)
     try:
         yield runner
     finally:
@@ -293,9 +293,10 @@ class HomeFiles:
 
 
 class HomeLogs:
-    def __init__(self, home: Home, store: Store) -> None:
+    def __init__(self, home: Home, store: Store, fork_server: ForkServer | None = None) -> None:
         self.home = home
         self.store = store
+        self.fork_server = fork_server
 
     def sources(self, run: Run) -> list[LogSource]:
         from phalanx.logs.replica_logs import log_sources
@@ -333,7 +334,7 @@ class HomeLogs:
         from phalanx.logs.replica_logs import ReplicaLog
 
         logs: list[ReplicaLog] = []
-        with attending(self.home, self.store) as runner:
+        with attending(self.home, self.store, self.fork_server) as runner:
             while True:
                 runner.run_pass()
                 run = self.store.find(run.id)
@@ -373,10 +374,13 @@ class HomeRunActions:
     def __init__(self, home: Home, store: Store) -> None:
         self.home = home
         self.store = store
+        self.fork_server: ForkServer | None = None  # started while a run is prepared
 
-    def prepare(self, submission: Submission, *, quiet: bool) -> Callable[[], Run]:
-        """Check a run. The result queues it, and blocks signals until it is watched. Both raise SpecErrors,
-        CallError."""
+    def prepare(self, submission: Submission, *, quiet: bool, is_watched: bool = False) -> Callable[[], Run]:
+        """Check a run. The result queues it, and blocks signals until it is watched. Both raise SpecErrors, CallError.
+        `is_watched`: whether this process will watch it."""
+        if is_watched and submission.is_local:
+            self.fork_server = start_early(self.home, submission.environment)
         from phalanx.cli.local_submission import prepare_local
 
         return prepare_local(self.home, self.store, submission, quiet=quiet)
@@ -482,13 +486,15 @@ class HomeRunActions:
         from phalanx.cli.render.log_lines import LogPrinter
         from phalanx.cli.workspace.log_follower import follow, wait
 
-        logs = HomeLogs(self.home, self.store)
+        logs = HomeLogs(self.home, self.store, self.fork_server)
         hung_up = stop_on_interrupt(self.home.run(run.id).ask_to_stop)
         sources = logs.sources(run)
         provenance = ProvenanceRecorder(self.home)
         batches = logs.follow(run, sources, None, None, lambda seconds: wait(seconds, hung_up))
         follow(batches, None if quiet else LogPrinter([one.name for one in sources]), hung_up, provenance.keep)
         if hung_up:
+            import signal
+
             sys.exit(128 + signal.SIGHUP)
         return self.store.find(run.id)
 

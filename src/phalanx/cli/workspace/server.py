@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from phalanx.insight.stragglers import RunProgress
     from phalanx.logs.replica_logs import LogSource
     from phalanx.store import Artifact, ReplicaRecord, Run, StatusChange
-    from phalanx.store.series.summaries import Summary
+    from phalanx.store.records import Summary
     from phalanx.submission.model import Submission
 
 LOOK_S = 0.5  # between two looks at what we wait for
@@ -357,7 +357,13 @@ class ServerRunActions:
         """For many runs that one call queues."""
         return ServerBatch(self.client, quiet=quiet)
 
-    def prepare(self, submission: Submission, *, quiet: bool) -> Callable[[], Run]:
+    def prepare(
+        self,
+        submission: Submission,
+        *,
+        quiet: bool,
+        is_watched: bool = False,  # noqa: ARG002 - it starts nothing here
+    ) -> Callable[[], Run]:
         """The server itself checks each run when it is queued."""
         check_sendable(submission)
         return partial(self._submit, submission, quiet=quiet)

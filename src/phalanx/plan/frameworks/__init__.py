@@ -6,6 +6,7 @@ A framework is a module in this package with a `FRAMEWORK`, or an installed pack
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -127,9 +128,8 @@ def find(name: str) -> Framework | None:
 
 @lru_cache(maxsize=1)
 def _built_in() -> frozenset[str]:
-    from pkgutil import iter_modules
-
-    return frozenset(module.name for module in iter_modules(__path__))
+    files = (name for folder in __path__ for name in os.listdir(folder))
+    return frozenset(name.removesuffix(".py") for name in files if name.endswith(".py") and name != "__init__.py")
 
 
 __all__ = [

@@ -26,6 +26,7 @@ from phalanx.scheduler.pipelines.state import (
     Start,
     What,
     declared_outputs,
+    has_slot,
     retry_delay_s,
 )
 from phalanx.scheduler.resumes import queue_next_attempt
@@ -34,7 +35,7 @@ from phalanx.store import Run
 from phalanx.store.kinds import GROUP
 from phalanx.store.statuses import DONE, Status
 from phalanx.submission.model import Submission
-from phalanx.submission.op_factory import OpFactory, op_id
+from phalanx.submission.ops.factory import OpFactory, op_id
 
 MOST_STARTS = 60  # runs that are made in a pass
 PROGRESS = "pipeline"  # fact: how many ops have each status
@@ -177,11 +178,10 @@ class ActivePipeline(JournaledRun):
 
     def _has_slot(self, op: str) -> bool:
         """Whether an op may have another run, beside those in other pipelines of the same schedule."""
-        most = self.factory.ops[op].settings.get("concurrency")
-        if most is None or self.parent is None:
+        if self.parent is None:
             return True
         others = [one for one in self.beside.values() if isinstance(one, ActivePipeline) and one.parent == self.parent]
-        return sum(op in other.state.active for other in others) < int(most)
+        return has_slot(self.factory.ops[op], [other.state for other in others])
 
     def _start_all(self) -> None:
         """Start the recorded runs that are not started yet."""

@@ -11,13 +11,14 @@ from phalanx.errors import CallError
 from phalanx.home.home import Home
 from phalanx.home.journal import JournaledFolder, RunJournal
 from phalanx.scheduler.pipelines.schedule import RECENT, ScheduleState
-from phalanx.scheduler.pipelines.state import ACTIVE, WAITING, OpState, PipelineState
+from phalanx.scheduler.pipelines.state import ACTIVE, WAITING, OpState, PipelineState, has_slot
+from phalanx.scheduler.unfinished import UNFINISHED
 from phalanx.spec.model import Operation, thaw
 from phalanx.spec.pipelines.schedules import TickTimes
 from phalanx.store import Run, Store
 from phalanx.store.kinds import PIPELINE, SCHEDULE
 from phalanx.store.rows import run_row
-from phalanx.submission.op_factory import OpFactory, op_id, tick_id
+from phalanx.submission.ops.factory import OpFactory, op_id, tick_id
 
 Row = dict[str, Any]
 ABOUT = (
@@ -124,11 +125,24 @@ class PipelineReport:
     def _reason(self, name: str, state: OpState, run: Run | None) -> str:
         """Why it has its status; of one that waits, for whom."""
         if state.status == WAITING:
-            return "" if self.run.kind == SCHEDULE else self.state.waits_for(name, time.time())
+            if self.run.kind == SCHEDULE:
+                return ""
+            return self.state.waits_for(name, time.time(), is_slotless=not self._has_slot(self.factory.ops[name]))
         if state.status == ACTIVE and run is not None:
             waiting = self.store.facts(run.id).get("waiting") if run.status in QUEUED else None
             return str(waiting["why"]) if waiting else run.reason
         return state.why
+
+    def _has_slot(self, op: Operation) -> bool:
+        """Whether `concurrency` of an op lets it run beside those of other ticks of its schedule."""
+        if self.run.group is None or op.settings.get("concurrency") is None:
+            return True
+        ticks = self.store.runs(f"group:{self.run.group}, {UNFINISHED}", limit=None)
+        return has_slot(op, [self._state_of(tick.id) for tick in ticks])
+
+    def _state_of(self, pipeline_id: str) -> PipelineState:
+        records = RunJournal(JournaledFolder(self.home.run(pipeline_id).path).journal_file).read()
+        return PipelineState(pipeline_id, self.factory.ops, self.factory.pipeline.concurrency, records)
 
 
 def edges(ops: dict[str, Operation]) -> Iterator[Row]:

@@ -15,8 +15,8 @@ from phalanx.home.home import Home
 from phalanx.spec.model import Operation
 from phalanx.store import Run, Store
 from phalanx.store.statuses import Status
-from phalanx.submission.op_factory import OpFactory
-from phalanx.submission.op_submissions import digest_of_file, reuse_key, reuses
+from phalanx.submission.ops.factory import OpFactory
+from phalanx.submission.ops.submissions import digest_of_file, reuse_key, reuses
 
 _PATHS = ("path", "uri")
 

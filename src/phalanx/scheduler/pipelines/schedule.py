@@ -17,7 +17,7 @@ from phalanx.scheduler.unfinished import UNFINISHED
 from phalanx.spec.pipelines.schedules import TickTimes
 from phalanx.store import Run
 from phalanx.store.statuses import Status
-from phalanx.submission.op_factory import OpFactory, tick_id
+from phalanx.submission.ops.factory import OpFactory, tick_id
 from phalanx.submission.submit import NEEDS_SERVER
 
 TICK = "tick"  # the record of a tick

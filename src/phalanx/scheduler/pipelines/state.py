@@ -14,7 +14,7 @@ from phalanx.home.journal import Record
 from phalanx.spec.model import Operation, Variable, thaw
 from phalanx.spec.templates import TemplateError, expression_names, is_true
 from phalanx.store.statuses import DONE, Status
-from phalanx.submission.op_factory import op_id
+from phalanx.submission.ops.factory import op_id
 
 WAITING = "waiting"  # the status of an op that is not decided yet
 ACTIVE = "active"  # of one that has a run which has not ended; people see the status of the run
@@ -68,6 +68,12 @@ class Ended(NamedTuple):
 
 
 Verdict = Start | Ended | None  # None: it has to wait
+
+
+def has_slot(op: Operation, states: Iterable[PipelineState]) -> bool:
+    """Whether an op may have another run. `states`: of the unfinished pipelines of its schedule."""
+    most = op.settings.get("concurrency")
+    return most is None or sum(op.name in state.active for state in states) < int(most)
 
 
 class PipelineState:

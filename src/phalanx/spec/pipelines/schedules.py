@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import calendar
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
+
+from phalanx.deferred_patterns import deferred_pattern
 
 MOST_DAYS = 4 * 366 + 1  # a day of a cron expression comes again within four years, or never
 _MACROS = {
@@ -18,10 +18,10 @@ _MACROS = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-_MONTHS = [name.lower() for name in calendar.month_abbr]
+_MONTHS = ["", "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day", 1, 31), ("month", 1, 12), ("weekday", 0, 7))
-_PART = re.compile(r"(\*|[a-z0-9]+)(?:-([a-z0-9]+))?(?:/([0-9]+))?\Z")
+_PART = deferred_pattern(r"(\*|[a-z0-9]+)(?:-([a-z0-9]+))?(?:/([0-9]+))?\Z")
 
 
 class CronTimes(NamedTuple):

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from phalanx import run_paths
 from phalanx.errors import disk_fault
 from phalanx.spool import JSON, split
+from phalanx.store.records import Summary
 from phalanx.store.series.compacted import CompactedPart, checksum_of, parts_of
 from phalanx.store.series.points import LAST_STEP, Columns, PointFile, point_files
 from phalanx.store.series.strands import After, MemoryStrand, MergedStrand, Strand, in_line, summary_of_line, within
-from phalanx.store.series.summaries import FIRST_STEP, Summary
+from phalanx.store.series.summaries import FIRST_STEP
 from phalanx.stored_plan import PlanDamaged, read_plan
 
 FIRST_ROLES = ("master", "chief")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from phalanx import run_paths
+from phalanx.store.records import Summary
 from phalanx.store.series.attempts import PointHistory
 from phalanx.store.series.compacted import parts_of
 from phalanx.store.series.run_series import RunSeries
-from phalanx.store.series.summaries import FolderSummaries, Summary, merged
+from phalanx.store.series.summaries import FolderSummaries, merged
 
 
 class ReplicaSummaries:

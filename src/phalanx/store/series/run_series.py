@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phalanx.errors import CallError, SystemFault
+from phalanx.store.records import Summary
 from phalanx.store.series.attempts import PointHistory, line_ends, planned_ranks, replica_order, surviving
 from phalanx.store.series.leaves import Bucket, Leaf
 from phalanx.store.series.points import LAST_STEP, Columns
@@ -29,7 +30,7 @@ from phalanx.store.series.strands import (
     total_of,
     within,
 )
-from phalanx.store.series.summaries import FIRST_STEP, Summary, point_key
+from phalanx.store.series.summaries import FIRST_STEP, point_key
 
 __all__ = ["Bucket", "Point", "RunSeries", "Series", "Spread", "Summary"]
 

@@ -14,9 +14,10 @@ from typing import NamedTuple, Protocol
 
 from phalanx.errors import CallError, SystemFault
 from phalanx.spool import NO_STEP
+from phalanx.store.records import Summary
 from phalanx.store.series.leaves import LEAF_ROWS, Bucket, Leaf, Leaves, leaf_bounds, leaf_of
 from phalanx.store.series.points import LAST_STEP, Columns
-from phalanx.store.series.summaries import RepeatGuard, Summary, counted, distinct, last_place
+from phalanx.store.series.summaries import RepeatGuard, counted, distinct, last_place
 
 After = Callable[[], int | None]
 

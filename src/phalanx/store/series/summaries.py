@@ -21,23 +21,12 @@ from math import inf, isfinite
 from operator import lt
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple
 
 from phalanx.spool import NO_STEP
+from phalanx.store.records import Summary
 from phalanx.store.series.points import LAST_STEP, Columns, PointFile, point_files
 
 FIRST_STEP = -LAST_STEP - 1
-
-
-class Summary(NamedTuple):
-    """A metric in lists: see the rule above."""
-
-    last: float
-    min: float | None
-    max: float | None
-    count: int  # type: ignore[assignment] # the usual word, though tuples have a method of that name
-    step: int  # of the last point
-    at: float  # when the last point was logged
 
 
 def merged(before: Summary | None, more: Summary) -> Summary:

@@ -38,7 +38,6 @@ if [ -z "$here" ]; then # Slurm runs a copy of this script, and knows where it c
   here=${here%/*}
 fi
 [ -f "$here/job/agent.pyz" ] || fail "there is no job/agent.pyz in '$here': keep it beside run.sh"
-first=$((${2:-1}))
 if ! type module >/dev/null 2>&1; then
   for found in "${LMOD_PKG:-}/init/bash" "${MODULESHOME:-}/init/bash" /etc/profile.d/{*modules,lmod}.sh; do
     # shellcheck source=/dev/null
@@ -56,30 +55,34 @@ for found in "${PHALANX_PYTHON:-}" python3 python3.12 python3.11 python3.9 "${PH
   [ -n "$found" ] && itself=$(at_least_3_8 "$found") && python=$found && break
 done
 [ -n "$python" ] || fail "no Python of at least 3.8 on this node: load a module, or set PHALANX_PYTHON"
-# What was found may be a script that starts Python (that of pyenv, for example): slower than Python itself, each time.
-at_least_3_8 "$itself" >/dev/null && python=$itself
-agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json")
+[ -x "$itself" ] && python=$itself
 umask 077
-# One job runs an attempt, even if two were submitted. A job that Slurm starts again is the next attempt.
-attempt=$("${agent[@]}" "$here/job/attempt-$first.json" --claim "${2:-by-hand}") || fail "cannot write in '$here'"
+# The coordinator claims an attempt: one job runs it, even if two were submitted. A job that Slurm starts again is the
+# next attempt. It hears where all ranks are and writes that down for them; its end is that of the job.
+coproc coordinator {
+  trap '' TERM
+  exec "$python" -I -S -c 'import sys; sys.path.insert(0, sys.argv[1]); from phalanx.agent.jobs.coordinator import main; sys.exit(main(sys.argv[2:]))' "$here/job/agent.pyz" "$here" "${2:-by-hand}" "${3:-${2:-1}}"
+}
+coordinator_pid=$!
+exec {to}>&"${coordinator[1]}"- {from}<&"${coordinator[0]}"-
+read -r attempt <&"$from" || fail "cannot run an attempt in '$here'"
 [ -n "$attempt" ] || exit 0
-agent+=("$here/job/attempt-$attempt.json")
-mkdir -p "$here/outputs" "$here/replicas" || fail "cannot write in '$here'"
+agent=("$python" -I -S "$here/job/agent.pyz" "$here/plan.json" "$here/job/attempt-$attempt.json")
+said=$here/job/attempt-$attempt.srun
 # The options of sbatch must not apply to a step of several components.
 unset SLURM_MEM_PER_CPU SLURM_MEM_PER_NODE SLURM_MEM_PER_GPU SLURM_NTASKS_PER_NODE SLURM_EXPORT_ENV
-where=$here/job/attempt-$attempt.where
 step() { # tries again while the controller is away: then no rank has started
   local code until=$((SECONDS + 300))
   while :; do
     {
-      start "$@" 2>&1 >&3 3>&- | (trap '' TERM && exec tee "$where.err" >&2)
+      start "$@" 2>&1 >&3 3>&- | (trap '' TERM && exec tee "$said" >&2)
       code=${PIPESTATUS[0]}
     } 3>&1
     if [ "$code" -eq 0 ] || [ "$SECONDS" -ge "$until" ] || compgen -G "$here/replicas/*/attempt-$attempt/agent.json" >/dev/null; then break; fi
-    grep -Eq 'Unable to (create step|confirm allocation).*: (Unable to contact|Socket timed out|Zero Bytes|Connection refused|Transport endpoint|Communication connection|Unexpected message|Slurm backup)' "$where.err" || break
+    grep -Eq 'Unable to (create step|confirm allocation).*: (Unable to contact|Socket timed out|Zero Bytes|Connection refused|Transport endpoint|Communication connection|Unexpected message|Slurm backup)' "$said" || break
     sleep 5
   done
-  rm -f "$where.err"
+  rm -f "$said"
   return "$code"
 }
 start() {
@@ -87,11 +90,12 @@ start() {
     --het-group=1 --ntasks=2 --cpus-per-task=2 --mem=0 --export=ALL --mpi="$1" --kill-on-bad-exit=1 --distribution=block "${agent[@]}" "${@:2}" : \
     --het-group=2 --ntasks=1 --cpus-per-task=8 --mem=0 --export=ALL --mpi="$1" --kill-on-bad-exit=1 --distribution=block "${agent[@]}" "${@:2}"
 }
-{ step none --here && echo prepared; } | tee "$where" | "${agent[@]}" --gather "${3:-$first}" ||
-  fail "not all nodes could be prepared"
-step none --as-rank
-step none --leave
-"${agent[@]}" --settle
+if step none --here >&"$to" && echo prepared >&"$to" && read -r go <&"$from" && [ "$go" = go ]; then
+  step none --as-rank
+fi
+[ -e "$here/job/attempt-$attempt.json" ] && step none --leave
+exec {to}>&- {from}<&-
+wait "$coordinator_pid"
 code=$?
 if [ "$code" -eq 85 ]; then # the time of this segment is over, that of the run is not
   scontrol requeue "$job" && sleep 60

@@ -80,7 +80,7 @@ def load(
             place["code"]["kind"] = "server"
             owner["data"][payload.PLACE] = json.dumps(place, indent=1) + "\n"
         else:
-            raise JobRejected(_too_large(len(code)))
+            raise JobRejected(_too_large(len(code), has_inputs=(folder / run_paths.CODE / run_paths.INPUTS).exists()))
     hold_s = read_hold(str(folder), attempt)
     if hold_s is not None:
         owner["data"][payload.PLACE] = json.dumps({**place, "hold_s": hold_s}, indent=1) + "\n"
@@ -192,9 +192,9 @@ def _fill(secret: Document, plan: StoredPlan, place: Mapping[str, Any], environm
         secret["stringData"][TOKEN] = environment[TOKEN]
 
 
-def _too_large(size: int) -> str:
+def _too_large(size: int, *, has_inputs: bool) -> str:
     about = f"{size >> 10} KiB" if size < MOST_PACKED else f"more than {MOST_PACKED >> 10} KiB"
-    return payload.too_large(about)
+    return payload.too_large(about, has_inputs=has_inputs)
 
 
 class _Bounded(io.BytesIO):

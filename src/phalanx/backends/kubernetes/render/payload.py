@@ -192,10 +192,11 @@ def code_maps(made: Plan, packed: bytes) -> list[dict[str, Any]]:
     return [_bytes_map(made, piece.what, {piece.file: piece.data}) for piece in code_pieces.split(packed)]
 
 
-def too_large(size: str) -> str:
-    """The advice for code that is too large for objects."""
+def too_large(size: str, *, has_inputs: bool = False) -> str:
+    """The advice for code that is too large for objects. `has_inputs`: files of other ops are sent with it."""
+    what = "the code, with the files of other ops that are sent with it, takes" if has_inputs else "the code takes"
     return (
-        f"the code takes {size} when packed, and ConfigMaps carry at most {code_pieces.LARGEST_CODE >> 10} KiB of it: "
+        f"{what} {size} when packed, and ConfigMaps carry at most {code_pieces.LARGEST_CODE >> 10} KiB of it: "
         "list what is not code in .polyaxonignore, one pattern per line; or let pods fetch it: "
         "`environment.kubernetes.repository` names a git repository, `environment.kubernetes.code_claim` a volume "
         "that contains it, and `server:` in the home's kubernetes.yml a Phalanx server that serves it"

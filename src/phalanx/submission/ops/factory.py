@@ -21,7 +21,8 @@ from phalanx.store import Run, Store
 from phalanx.submission import virtualenvs
 from phalanx.submission.clone import code_of
 from phalanx.submission.model import OpPlace, PreparedEnvironment, PreparedRun, Submission
-from phalanx.submission.op_submissions import op_submission, reuses
+from phalanx.submission.ops import inputs as op_inputs
+from phalanx.submission.ops.submissions import op_submission, reuses
 from phalanx.submission.submit import create, prepare_checked, run_of
 from phalanx.tracking.external_folder import derived_id
 
@@ -86,6 +87,11 @@ class OpFactory:
         """The submission of a run of an op. Raises CallError and SpecErrors for values that cannot run."""
         place = OpPlace(self.whole.id, op.name, number)
         asked = op_submission(self.submission(), op, place, values)
+        inputs = op_inputs.to_send(self.home, asked, values)
+        if inputs:
+            sent = {name: one.inside for name, one in inputs.items()}
+            asked = op_submission(self.submission(), op, place, {**values, **sent})
+            asked = replace(asked, inputs={one.inside: one.path for one in inputs.values()})
         return replace(asked, prepared=self.environment(asked, op.name))
 
     def environment(self, asked: Submission, op: str) -> PreparedEnvironment:

@@ -1,0 +1,1 @@
+"""Programs that the scripts of jobs call: one for each batch job, beside its ranks."""

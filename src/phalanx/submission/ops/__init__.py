@@ -1,0 +1,1 @@
+"""The runs of the ops of a pipeline, made from its submission."""
