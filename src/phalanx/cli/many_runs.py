@@ -151,7 +151,7 @@ class BatchActions(Protocol):
         """Make sure that they continue without this process."""
 
 
-class QueuedRun(Protocol):
+class QueuedRecord(Protocol):
     """A record of a run, or what a server says of one of many."""
 
     @property
@@ -167,7 +167,7 @@ class Batch(Protocol):
     def add(self, submission: Submission, times: int, place: str) -> None:
         """Check a run that is to be queued so many times. Raises SpecErrors, CallError."""
 
-    def create(self, faults: Faults) -> Iterable[QueuedRun]:
+    def create(self, faults: Faults) -> Iterable[QueuedRecord]:
         """Queue all of them; a server says only now what it refuses."""
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
 from phalanx.errors import CallError, SystemFault
 
 if TYPE_CHECKING:
-    from phalanx.cli.many_runs import Faults, QueuedRun
+    from phalanx.cli.many_runs import Faults, QueuedRecord
     from phalanx.client import Client
     from phalanx.client.actions import Snapshot
     from phalanx.submission.model import Submission
@@ -63,7 +63,7 @@ class ServerBatch:
         check_sendable(submission)
         self.wanted.append((submission, times))
 
-    def create(self, faults: Faults) -> Iterator[QueuedRun]:  # noqa: ARG002 - the server refuses all of a request
+    def create(self, faults: Faults) -> Iterator[QueuedRecord]:  # noqa: ARG002 - the server refuses all of a request
         queued, total = 0, sum(times for _, times in self.wanted)
         for request in requests_of(self.wanted):
             try:

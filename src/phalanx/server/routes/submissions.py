@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,7 +30,7 @@ from phalanx.server.schemas.submissions import (
     NewSubmissions,
     SubmittedFile,
     SubmittedRunRow,
-    SubmittedRuns,
+    SubmittedRunRows,
 )
 from phalanx.settings.home_settings import read_home_settings
 from phalanx.spec import Spec
@@ -73,7 +72,7 @@ def submit_run(
 
 
 @router.post(
-    "/runs/submit-many", status_code=201, response_model=SubmittedRuns, responses=refusals(404, 409, 413, 422, 507)
+    "/runs/submit-many", status_code=201, response_model=SubmittedRunRows, responses=refusals(404, 409, 413, 422, 507)
 )
 def submit_runs(
     request: Request, body: Annotated[NewSubmissions, json_body(NewSubmissions)], here: Here, caller: Caller
@@ -96,7 +95,7 @@ def submit_runs(
                 batch.add(read_submission(body.of(variant), project, here, caller, put_code), variant.times or 1)
         faults.check()
         runs = list(batch.publish())
-    request.scope["state"]["about"] = {"run": runs[0].id, "runs": len(runs)}
+    request.scope["state"]["about"] = {"run": runs[0].id, "count": str(len(runs))}
     here.wake()
     names = [{"id": run.id, "name": run.name, "status": run.status} for run in runs]
     notes = [remark.as_json() for remark in remarks]
@@ -119,7 +118,7 @@ class SubmissionFaults:
         try:
             yield
         except SpecErrors as wrong:
-            self.errors.update((replace(one, message=f"{one.message} (runs[{number}])"), None) for one in wrong.errors)
+            self.errors.update((one._replace(message=f"{one.message} (runs[{number}])"), None) for one in wrong.errors)
         except CallError as fault:
             self.calls[f"runs[{number}]: {fault}"] = None
 

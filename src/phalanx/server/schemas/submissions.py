@@ -123,15 +123,15 @@ class SubmittedRunRow(RunRow):
     notes: list[SubmissionNote]
 
 
-class SubmittedName(ResponseModel):
+class SubmittedNameRow(ResponseModel):
     id: str
     name: str | None
     status: str
 
 
-class SubmittedRuns(ResponseModel):
+class SubmittedRunRows(ResponseModel):
     """The new runs, in the order of the request, and notes on their files."""
 
     count: int
-    runs: list[SubmittedName]
+    runs: list[SubmittedNameRow]
     notes: list[SubmissionNote]
