@@ -11,7 +11,7 @@ import pytest
 
 from phalanx import Client
 from phalanx.client import RequestRefused
-from phalanx.errors import SpecErrors
+from phalanx.errors import CallError, SpecErrors
 from phalanx.server.schemas.submissions import NewSubmission
 from phalanx.store import Run
 from tests.cli.homes import wait_for
@@ -60,6 +60,28 @@ def test_runs_are_stopped_made_again_and_removed(client: Client) -> None:
 def test_every_field_that_a_server_reads_can_be_sent() -> None:
     sent = set(signature(Client.submit).parameters) - {"self", "progress", "folder"}
     assert sent | {"code", "git"} == set(NewSubmission.model_fields)  # these two come from the folder
+
+
+def test_many_runs_are_submitted_in_one_request(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "word").write_text("code")
+    text = "version: 1\nkind: job\nparams: {lr: 1, seed: 2}\nrun: {cmd: 'echo $(cat word) {{ lr }} {{ seed }}'}\n"
+    each = [{"lr": number} for number in (5, 6, 7)]
+    made = client.submit_many([("job.yml", text)], each, folder=tmp_path, params={"seed": 3}, tags=["many"])
+    assert [run.status for run in made.runs] == ["created"] * 3
+    for run, number in zip(made.runs, (5, 6, 7), strict=True):
+        assert [line.text for line in client.follow(run.id)] == [f"code {number} 3"]
+        assert client.status(run.id).tags == ("many",)
+
+
+def test_none_of_many_runs_is_submitted_if_one_has_an_error(client: Client) -> None:
+    cpus = "environment: {resources: {cpu: {requests: '{{ cpus }}'}}}"
+    text = f"version: 1\nkind: job\nparams: {{cpus: 1}}\n{cpus}\nrun: {{cmd: x}}\n"
+    before = [run.id for run in client.runs()]
+    with pytest.raises(SpecErrors, match=r"runs\[1\]"):
+        client.submit_many([("job.yml", text)], [{"cpus": 2}, {"cpus": "many"}])
+    with pytest.raises(CallError, match="at least 1"):
+        client.submit_many([("job.yml", text)], [])
+    assert [run.id for run in client.runs()] == before
 
 
 def test_all_faults_of_a_file_come_at_once_with_their_places(client: Client) -> None:

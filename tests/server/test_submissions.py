@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from phalanx.server.routes import snapshots
 from phalanx.server.run_environment import environment_for_runs, without_secrets
 from tests.server.site import Site
 from tests.server.started import file_of, log_of, sent, start, until
@@ -286,3 +287,105 @@ def test_a_run_waits_for_runs_that_its_sender_may_see(site: Site, tmp_path: Path
     until(site, last["id"], "succeeded")
     wrong = refusal(site, 400, files=[file_of("true")], after=["first:failed", "none"])
     assert "so it will never fail; there is no run `none`" in wrong["error"]["message"]
+
+
+# many runs in one request ---------------------------------------------------------------------------------------------
+
+MANY = "/api/v1/runs/submit-many"
+WITH_LR = "params:\n  lr: 0.5\n"
+
+
+def folders(site: Site) -> list[str]:
+    return sorted(path.name for path in site.home.runs.iterdir())
+
+
+def test_many_runs_of_one_request_have_params_of_their_own_and_the_rest_in_common(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "train.sh").write_text("echo trained with $1\n")
+    other = {"name": "other.yml", "text": "version: 1\nkind: experiment\nrun:\n  cmd: echo other\n"}
+    runs = [{"params": {"lr": 0.25}}, {"params": {"lr": 1}, "name": "second", "times": 2}, {"files": [other]}]
+    files = [file_of("bash train.sh {{ lr }}", WITH_LR)]
+    body = {"files": files, "project": "mine", "tags": ["a"], "code": sent(site, tmp_path), "runs": runs}
+    answer = site.post(MANY, body, 201)
+    made = [row["id"] for row in answer["runs"]]
+    assert (answer["count"], len(set(made))) == (4, 4)
+    assert [row["name"] for row in answer["runs"]].count("second") == 2
+    for run_id in made:
+        done = until(site, run_id, "succeeded")
+        assert (done["project"], done["tags"], done["user"]) == ("mine", ["a"], "tester")
+    assert [log_of(site, run_id).strip() for run_id in made] == [
+        "trained with 0.25",
+        "trained with 1",
+        "trained with 1",
+        "other",
+    ]
+    assert not list((site.home.path / "uploads").iterdir())
+    audit = [json.loads(line) for line in (site.home.path / "audit.log").read_text().splitlines()]
+    (noted,) = [row for row in audit if row.get("run") == made[0]]
+    assert (noted["run"], noted["count"]) == (made[0], "4")
+
+
+def test_if_one_of_many_runs_is_refused_none_is_queued(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("x")
+    code = sent(site, tmp_path)
+    before = folders(site)
+    files = [file_of("echo {{ lr }}", WITH_LR)]
+    broken = {"name": "broken.yml", "text": "version: 1\nkind: experiment\nrunn:\n  cmd: x\n"}
+    runs = [{"params": {"lr": 1}}, {"files": [broken]}, {"files": [broken]}]
+    answer = site.ask("POST", MANY, json={"files": files, "code": code, "runs": runs})
+    assert answer.status_code == 422, answer.text
+    assert {fault["file"] for fault in answer.json()["faults"]} == {"broken.yml"}
+    assert "(runs[2])" in answer.text
+    much = "environment:\n  resources:\n    cpu: {requests: 100000}\n"
+    runs = [{"params": {"lr": 1}}, {"files": [file_of("true", much)]}]
+    answer = site.ask("POST", MANY, json={"files": files, "code": code, "runs": runs, "strict": True})
+    assert answer.status_code == 400, answer.text
+    assert "nothing was queued: runs[1]: " in answer.json()["error"]["message"]
+    assert folders(site) == before
+    again = site.post(MANY, {"files": [file_of("cat a")], "code": code, "runs": [{}]}, 201)  # the code is still there
+    until(site, again["runs"][0]["id"], "succeeded")
+
+
+@pytest.mark.parametrize(
+    "runs", [[], [{"times": 0}], [{"times": 6000}, {"times": 6000}], [{"project": "other"}], [{}] * 10_001]
+)
+def test_a_request_for_many_runs_has_limits(site: Site, runs: list[dict[str, Any]]) -> None:
+    before = folders(site)
+    answer = site.ask("POST", MANY, json={"files": [file_of("true")], "runs": runs})
+    assert answer.status_code == 400, answer.text
+    assert folders(site) == before
+
+
+def test_the_copies_of_code_for_many_runs_are_bounded(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "MOST_COPIED", 100)
+    (tmp_path / "a").write_text("x" * 40)
+    body = {"files": [file_of("true")], "code": sent(site, tmp_path)}
+    before = folders(site)
+    answer = site.ask("POST", MANY, json={**body, "runs": [{"times": 3}]})
+    assert answer.status_code == 413, answer.text
+    assert folders(site) == before
+    site.post(MANY, {**body, "runs": [{"times": 2}]}, 201)
+
+
+def test_who_may_only_look_may_not_submit_many_runs(site: Site) -> None:
+    before = folders(site)
+    reader = site.context.tokens.create("reader-of-many", "read")
+    answer = site.ask("POST", MANY, reader, json={"files": [file_of("true")], "runs": [{}]})
+    assert answer.status_code == 403
+    assert folders(site) == before
+
+
+def test_many_runs_wait_for_the_runs_that_their_sender_may_see(site: Site, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    first = start(site, f"until [ -e {gate} ]; do sleep 0.05; done")
+    body = {"files": [file_of("true")], "runs": [{"times": 2}]}
+    made = site.post(MANY, {**body, "after": [first["id"]]}, 201)["runs"]
+    waiting = [site.get(f"/api/v1/runs/{row['id']}")["waits_for"] for row in made]
+    assert waiting == [f"waits for run {first['id']} to succeed"] * 2
+    gate.touch()
+    for row in made:
+        until(site, row["id"], "succeeded")
+    answer = site.ask("POST", MANY, json={**body, "after": ["nosuchrun"]})
+    assert answer.status_code == 400
+    assert "there is no run `nosuchrun`" in answer.json()["error"]["message"]

@@ -17,7 +17,6 @@ from phalanx.errors import CallError, Location, SpecError, SpecErrors, os_reason
 
 if TYPE_CHECKING:
     from phalanx.launch.file_references import LoadedFiles
-    from phalanx.store import Run
     from phalanx.submission.model import Submission
 
 Texts = Sequence[tuple[str, bytes]]
@@ -152,13 +151,23 @@ class BatchActions(Protocol):
         """Make sure that they continue without this process."""
 
 
+class QueuedRecord(Protocol):
+    """A record of a run, or what a server says of one of many."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def status(self) -> str: ...
+
+
 class Batch(Protocol):
     """Runs to be queued by a workspace."""
 
     def add(self, submission: Submission, times: int, place: str) -> None:
         """Check a run that is to be queued so many times. Raises SpecErrors, CallError."""
 
-    def create(self, faults: Faults) -> Iterator[Run]:
+    def create(self, faults: Faults) -> Iterable[QueuedRecord]:
         """Queue all of them; a server says only now what it refuses."""
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypedDict, Unpack
 
 from phalanx.client import rows
 from phalanx.client.run_lookup import RunLookup
@@ -15,10 +15,12 @@ from phalanx.errors import path_error
 
 if TYPE_CHECKING:
     from phalanx.store.records import Run
+    from phalanx.submission.model import Submission
 
 PIECE = 256 << 10
 LONGEST_FILE = 1 << 20
 UPLOAD = "code"
+VARYING = ("files", "name", "on")  # what each of many runs may have of its own, beside params
 
 Progress = Callable[[str, int, int], None]  # what, bytes done, bytes in total
 
@@ -28,6 +30,37 @@ class SubmittedRun(NamedTuple):
 
     run: Run
     notes: Sequence[Mapping[str, Any]]
+
+
+class SubmittedName(NamedTuple):
+    """One of many new runs."""
+
+    id: str
+    name: str | None
+    status: str
+
+
+class SubmittedRuns(NamedTuple):
+    """Many new runs, in the order in which they were given, and notes on their files."""
+
+    runs: Sequence[SubmittedName]
+    notes: Sequence[Mapping[str, Any]]
+
+
+class SubmitOptions(TypedDict, total=False):
+    """Options of `Client.submit` that many runs have in common."""
+
+    params: Mapping[str, Any]
+    name: str
+    description: str
+    tags: Sequence[str]
+    project: str
+    priority: int
+    timeout: str | float
+    after: Sequence[str]
+    on: str
+    strict: bool
+    unchecked: bool
 
 
 class Snapshot(NamedTuple):
@@ -69,10 +102,8 @@ class ActionMethods(RunLookup):
         runs to wait for, as `RUN`, `RUN:failed` or `RUN:done`. `strict` refuses a run that requests more than the
         machine has; `unchecked` submits even if the site profile predicts a rejection. Raises SpecErrors with all
         errors of the file, CallError."""
-        texts = [_text_of(file) for file in ([files] if isinstance(files, str | Path) else files)]
-        code = self.upload_code(folder, progress) if isinstance(folder, str | Path) else folder
         body = {
-            "files": [{"name": title, "text": text} for title, text in texts],
+            "files": _file_rows(files),
             "params": dict(params or {}),
             "name": name,
             "description": description,
@@ -82,13 +113,57 @@ class ActionMethods(RunLookup):
             "timeout": timeout,
             "after": list(after),
             "on": on,
-            "code": None if code is None else code.id,
-            "git": None if code is None else code.git,
             "strict": strict,
             "unchecked": unchecked,
         }
-        row = self._wire.send("POST", joined("runs", "submit"), body)
+        return self._submit(body, self.upload_code(folder, progress) if isinstance(folder, str | Path) else folder)
+
+    def submit_many(
+        self,
+        files: str | Path | Sequence[str | Path | tuple[str, str]],
+        each: Sequence[Mapping[str, Any]],
+        *,
+        folder: str | Path | Snapshot | None = None,
+        progress: Progress = silent,
+        **options: Unpack[SubmitOptions],
+    ) -> SubmittedRuns:
+        """Submit one run of the files for each mapping of params, all of them or none, in one request. Each run gets
+        its own copy of the code in `folder`. The other options are those of `submit`. At most 10,000 runs. Raises
+        SpecErrors with all errors, CallError."""
+        code = self.upload_code(folder, progress) if isinstance(folder, str | Path) else folder
+        return self._submit_many(
+            {"files": _file_rows(files), **options}, [{"params": dict(params)} for params in each], code
+        )
+
+    def send(self, submission: Submission, code: Snapshot | None) -> SubmittedRun:
+        """Submit a run that this machine has read, with code that was uploaded. Raises as `submit` does."""
+        return self._submit(_body_of(submission), code)
+
+    def send_many(self, submissions: Sequence[tuple[Submission, int]], code: Snapshot | None) -> SubmittedRuns:
+        """The same for many that differ in files, params, name and backend; each so many times. Raises as `submit_many`
+        does."""
+        bodies = [_body_of(submission) for submission, _ in submissions]
+        shared = bodies[0]
+        runs = [
+            {"times": times, **{name: body[name] for name in VARYING if body[name] != shared[name]}}
+            for body, (_, times) in zip(bodies, submissions, strict=True)
+        ]
+        if len(runs) > 1:  # params of a run are added to those of all
+            runs = [{**run, "params": body["params"]} for run, body in zip(runs, bodies, strict=True)]
+            shared = {**shared, "params": {}}
+        return self._submit_many(shared, runs, code)
+
+    def _submit(self, body: Mapping[str, Any], code: Snapshot | None) -> SubmittedRun:
+        row = self._wire.send("POST", joined("runs", "submit"), {**body, **_code_fields(code)})
         return SubmittedRun(rows.run_of(row), list(row.get("notes") or ()))
+
+    def _submit_many(
+        self, shared: Mapping[str, Any], runs: Sequence[Mapping[str, Any]], code: Snapshot | None
+    ) -> SubmittedRuns:
+        body = {**shared, **_code_fields(code), "runs": list(runs)}
+        found = self._wire.send_long("POST", joined("runs", "submit-many"), body)
+        made = [SubmittedName(row["id"], row.get("name"), row["status"]) for row in found["runs"]]
+        return SubmittedRuns(made, list(found.get("notes") or ()))
 
     def upload_code(
         self, folder: str | Path, progress: Progress = silent, added: Mapping[str, bytes] = MappingProxyType({})
@@ -157,6 +232,32 @@ class ActionMethods(RunLookup):
 
     def _act(self, run: str | Run, verb: str) -> Run:
         return rows.run_of(self._wire.send("POST", joined("runs", self._id(run), verb)))
+
+
+def _body_of(submission: Submission) -> dict[str, Any]:
+    return {
+        "files": [{"name": name, "text": data.decode("utf-8", "surrogateescape")} for name, data in submission.files],
+        "params": dict(submission.params),
+        "name": submission.name,
+        "description": submission.description,
+        "tags": list(submission.tags),
+        "project": submission.project,
+        "priority": submission.priority,
+        "timeout": submission.timeout_s,
+        "after": list(submission.after),
+        "on": submission.on,
+        "strict": submission.is_strict,
+        "unchecked": submission.is_unchecked,
+    }
+
+
+def _code_fields(code: Snapshot | None) -> dict[str, Any]:
+    return {} if code is None else {"code": code.id, "git": code.git}
+
+
+def _file_rows(files: str | Path | Sequence[str | Path | tuple[str, str]]) -> list[dict[str, str]]:
+    texts = [_text_of(file) for file in ([files] if isinstance(files, str | Path) else files)]
+    return [{"name": title, "text": text} for title, text in texts]
 
 
 def _text_of(file: str | Path | tuple[str, str]) -> tuple[str, str]:

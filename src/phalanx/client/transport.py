@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 API = "/api/v1"
 TIMEOUT_S = 30.0
 CONNECT_S = 10.0
+LONG_S = 600.0  # for a request that queues thousands of runs
 PAGE = 1000  # rows per request of a list
 TRIES = 3  # of requests that may be retried
 PAUSE_S = 0.2  # before the first retry; three times as long before each further one
@@ -113,6 +114,12 @@ class Transport:
         content = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"} if content is not None else {}
         return self._json(self._request(method, path, params=_given(params), content=content, headers=headers))
+
+    def send_long(self, method: str, path: str, body: Any, /) -> Any:
+        """As `send`, for a request that the server needs minutes for."""
+        headers = {"Content-Type": "application/json"}
+        content = json.dumps(body).encode()
+        return self._json(self._request(method, path, content=content, headers=headers, timeout=LONG_S))
 
     def send_version(self, method: str, path: str, tag: str, body: Any = None, /) -> Any:
         """As `send`, for a change of the version with this tag. Raises RequestRefused (412) if there is a newer one."""

@@ -41,19 +41,7 @@ class ServerPlace:
             digest = keep_key(submission.call)
             added[sealed_files.code_name(digest)] = submission.call
         code = self.client.upload_code(submission.code.folder or Path.cwd(), added=added)
-        made = self.client.submit(
-            [(name, data.decode("utf-8", "replace")) for name, data in submission.files],
-            params=submission.params,
-            folder=code,
-            name=submission.name,
-            description=submission.description,
-            tags=submission.tags,
-            project=submission.project,
-            priority=submission.priority,
-            timeout=submission.timeout_s,
-            after=submission.after,
-            on=submission.on,
-        )
+        made = self.client.send(submission, code)
         for note in made.notes:
             warn_caller(str(note.get("message", "")))
         return made.run

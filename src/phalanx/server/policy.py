@@ -86,6 +86,7 @@ POLICY: dict[tuple[str, str], Rule] = {
     ("GET", f"{V1}/machine"): Rule.SIGNED_IN,
     ("GET", f"{V1}/live"): Rule.SIGNED_IN,
     ("POST", f"{V1}/runs/submit"): Rule.EDIT_SOME,
+    ("POST", f"{V1}/runs/submit-many"): Rule.EDIT_SOME,
     ("POST", f"{V1}/snapshots"): Rule.EDIT_SOME,
     ("POST", f"{RUN}/tags"): Rule.EDIT,
     ("PUT", f"{RUN}/star"): Rule.PERSONAL,
@@ -192,6 +193,7 @@ _NEEDED = {Rule.VIEW: Role.VIEWER, Rule.PERSONAL: Role.VIEWER, Rule.EDIT: Role.E
 # Paths that start a command on the server's machine, as the server's user.
 STARTING = {
     ("POST", f"{V1}/runs/submit"),
+    ("POST", f"{V1}/runs/submit-many"),
     ("POST", f"{V1}/snapshots"),
     *(("POST", f"{RUN}/{verb}") for verb in ("restart", "copy", "resume")),
     *(("POST", f"{GROUP}/{verb}") for verb in ("resume", "concurrency", "extend", "points")),
@@ -214,6 +216,7 @@ COSTLY = {
     ("GET", f"{V1}/runs/grouped"),
     ("GET", f"{V1}/runs.csv"),
     ("POST", f"{V1}/runs/submit"),
+    ("POST", f"{V1}/runs/submit-many"),
     ("POST", f"{V1}/tensorboard"),
     ("GET", f"{V1}/retention"),
     ("POST", f"{V1}/retention"),

@@ -12,11 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from phalanx.cli.interrupts import defer_signals, stop_on_interrupt
-from phalanx.cli.render.output import printable, table
-from phalanx.cli.render.progress import ProgressMeter, bytes_text, count_text
+from phalanx.cli.render.output import table
+from phalanx.cli.server_submission import ServerBatch, check_sendable, print_answer_notes, send_code
 from phalanx.cli.workspace.activity import ActivitySnapshot, server_activity
 from phalanx.cli.workspace.events import ALERTS, RunEvent, events_of_rows, of_tracked
 from phalanx.cli.workspace.first_error import FirstError
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from phalanx.artifacts.outputs import OutputEntry
     from phalanx.artifacts.previews import Preview
     from phalanx.artifacts.trees import Progress
-    from phalanx.cli.many_runs import Batch, Faults
+    from phalanx.cli.many_runs import Batch
     from phalanx.client.config import ServerChoice
     from phalanx.client.groups import RemoteGroup
     from phalanx.client.pipelines import RemotePipeline
@@ -357,7 +355,7 @@ class ServerRunActions:
 
     def batch(self, *, quiet: bool) -> Batch:
         """For many runs that one call queues."""
-        return ServerBatch(self, quiet=quiet)
+        return ServerBatch(self.client, quiet=quiet)
 
     def prepare(
         self,
@@ -367,39 +365,14 @@ class ServerRunActions:
         is_watched: bool = False,  # noqa: ARG002 - it starts nothing here
     ) -> Callable[[], Run]:
         """The server itself checks each run when it is queued."""
-        if submission.is_built:
-            raise CallError("--build is for this machine: a server installs no packages")
-        named = [f"--{name}" for name, value in submission.cluster.items() if value is not None]
-        if named:
-            raise CallError(f"{', '.join(named)}: a server has a cluster of its own, which its kubernetes.yml names")
+        check_sendable(submission)
         return partial(self._submit, submission, quiet=quiet)
 
     def _submit(self, submission: Submission, *, quiet: bool) -> Run:
-        with ProgressMeter(quiet=quiet) as meter:
-            code = self.client.upload_code(submission.code.folder or Path.cwd(), meter.show)
-        if not quiet and sys.stderr.isatty():
-            amount = f"{count_text(code.files)}, {bytes_text(code.size)}"
-            click.echo(click.style(f"sent the code of this folder: {amount}", dim=True), err=True)
+        code = send_code(self.client, submission, quiet=quiet)
         defer_signals()
-        made = self.client.submit(
-            [(name, data.decode("utf-8", "replace")) for name, data in submission.files],
-            params=submission.params,
-            folder=code,
-            name=submission.name,
-            description=submission.description,
-            tags=submission.tags,
-            project=submission.project,
-            priority=submission.priority,
-            timeout=submission.timeout_s,
-            after=submission.after,
-            on=submission.on,
-            strict=submission.is_strict,
-            unchecked=submission.is_unchecked,
-        )
-        for note in () if quiet else made.notes:
-            place = f"{note['file']}:{note['line']}:{note['column']}: " if note.get("line") else ""
-            text = printable(f"{place}{note.get('message', '')}")
-            click.echo(f"{click.style('note', fg='yellow')}: {text}", err=True)
+        made = self.client.send(submission, code)
+        print_answer_notes(made.notes, quiet=quiet)
         return made.run
 
     def stop(self, runs: Sequence[Run], patience_s: float, each: Callable[[Sequence[Run]], None]) -> list[Run]:
@@ -476,23 +449,3 @@ def _once_more(asked: list[str], reason: str) -> None:
     if asked:
         raise KeyboardInterrupt
     asked.append(reason)
-
-
-class ServerBatch:
-    """Runs that a call queues at a server, which checks each of them as it is queued."""
-
-    def __init__(self, actions: ServerRunActions, *, quiet: bool) -> None:
-        self.actions = actions
-        self.quiet = quiet
-        self.ready: list[tuple[str, Callable[[], Run]]] = []
-
-    def add(self, submission: Submission, times: int, place: str) -> None:
-        self.ready += [(place, self.actions.prepare(submission, quiet=self.quiet))] * times
-
-    def create(self, faults: Faults) -> Iterator[Run]:
-        for place, submit in self.ready:
-            with faults.of(place):
-                yield submit()
-
-    def close(self) -> None:
-        self.ready = []

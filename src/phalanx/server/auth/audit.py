@@ -47,7 +47,7 @@ class Audit:
         **about: str | None,
     ) -> None:
         """Write one complete line. `caller`: None if unknown; `address`: the client address, if it differs from the
-        peer's; `about`: `run`, `made` (a new run), and `who` and `kind` of a sign-in."""
+        peer's; `about`: `run`, `made` (a new run), `count` (of new runs), and `who` and `kind` of a sign-in."""
         row = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "who": caller.name if caller is not None else None,

@@ -11,7 +11,8 @@ import re
 import secrets
 import shutil
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fastapi import APIRouter, Request
@@ -22,7 +23,7 @@ from phalanx.backends.code_archive import MAX_BYTES, Unpacked, unpack
 from phalanx.home.home import Home
 from phalanx.server.auth.rate_limits import Traffic
 from phalanx.server.context import Caller, Here
-from phalanx.server.http.bodies import disk_refusal, stream_into
+from phalanx.server.http.bodies import SPARE_BYTES, disk_refusal, stream_into
 from phalanx.server.http.documented_content import BINARY_BODY
 from phalanx.server.http.error_statuses import refusals
 from phalanx.server.http.responses import JsonResponse, RequestError
@@ -30,6 +31,7 @@ from phalanx.server.schemas.files import UploadedSnapshot
 
 KEPT_S = 86_400.0
 DRAFTS_KEPT_S = 3600.0
+MOST_COPIED = 20 << 30  # bytes of code of one request for many runs
 MOST_WAITING = 100  # snapshots that no run has used yet
 _ID = re.compile(r"[0-9a-f]{32}\Z", re.ASCII)
 
@@ -110,6 +112,33 @@ class Uploads:
                 claimed.rename(self.folder / snapshot_id)
             raise
         shutil.rmtree(claimed, ignore_errors=True)
+
+    @contextmanager
+    def shared(self, snapshot_id: str, who: str, runs: int) -> Iterator[Callable[[Path], object] | None]:
+        """What puts a copy of a snapshot into the folder of each of many runs; None without a snapshot. If one of them
+        fails, the snapshot stays. Raises RequestError."""
+        if not snapshot_id:
+            yield None
+            return
+        claimed = self.claim(snapshot_id, who)
+        try:
+            self._check_copies(claimed / "code", runs)
+            yield lambda target: shutil.copytree(claimed / "code", target, symlinks=True)
+        except BaseException:
+            with suppress(OSError):
+                claimed.rename(self.folder / snapshot_id)
+            raise
+        shutil.rmtree(claimed, ignore_errors=True)
+
+    def _check_copies(self, code: Path, runs: int) -> None:
+        """Raises RequestError if the copies for so many runs are too large."""
+        size = runs * sum(path.lstat().st_size for path in code.rglob("*") if path.is_file())
+        hint = "submit fewer runs at a time, or exclude files with .polyaxonignore"
+        if size > MOST_COPIED:
+            most = MOST_COPIED >> 30
+            raise RequestError(413, f"the code of {runs:,} runs has {size:,} bytes: more than {most} GiB", hint)
+        if size > shutil.disk_usage(self.folder).free - SPARE_BYTES:
+            raise RequestError(507, f"the disk of {self.folder} has no room for the code of {runs:,} runs", hint)
 
     def claim(self, snapshot_id: str, who: str) -> Path:
         """Reserve a snapshot for one run. Raises RequestError."""

@@ -44,6 +44,7 @@ class AuditEntry(ResponseModel):
     outcome: str | int
     run: str | None = None
     made: str | None = None
+    count: Annotated[str, Field(description="number of new runs; `run` is the first")] | None = None
     left_out: Annotated[int, Field(description="refusals that were not logged before this one")] | None = None
 
 

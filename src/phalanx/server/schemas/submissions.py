@@ -16,6 +16,7 @@ from phalanx.submission.checks import LARGEST_PRIORITY, check_priority
 MOST_FILES = 20
 LARGEST_FILE = 1 << 20
 MOST_PARAMS = 1000
+MOST_RUNS = 10_000  # of one request
 DURATION = 'must be a number of seconds, or a duration such as "90m" or "1d12h"'
 
 
@@ -82,6 +83,31 @@ class NewSubmission(RequestModel):
     git: Annotated[GitState, Field(description="commit, branch and changes of the code")] | None = None
 
 
+class SubmissionVariant(RequestModel):
+    """What one of many runs has of its own: instead of `files`, `name` and `on` of all, and in addition to `params`."""
+
+    files: Annotated[list[SubmittedFile], Field(min_length=1, max_length=MOST_FILES)] | None = None
+    params: Annotated[Entries, Field(max_length=MOST_PARAMS)] | None = None
+    name: Word | None = None
+    on: Annotated[str, Field(max_length=100)] | None = None
+    times: Annotated[int, Field(ge=1, le=MOST_RUNS, description="queue it so many times")] | None = None
+
+
+class NewSubmissions(NewSubmission):
+    """Many runs, with what they have in common. `code` is copied for each."""
+
+    runs: Annotated[list[SubmissionVariant], Field(min_length=1, max_length=MOST_RUNS)]
+
+    def of(self, variant: SubmissionVariant) -> NewSubmission:
+        """One of the runs."""
+        own = {name: value for name in ("files", "name", "on") if (value := getattr(variant, name)) is not None}
+        return self.model_copy(update={**own, "params": {**(self.params or {}), **(variant.params or {})}})
+
+    @property
+    def wanted(self) -> int:
+        return sum(variant.times or 1 for variant in self.runs)
+
+
 class SubmissionNote(ResponseModel):
     """Something that was read differently from how it was written."""
 
@@ -94,4 +120,18 @@ class SubmissionNote(ResponseModel):
 
 class SubmittedRunRow(RunRow):
     waits_for: str | None
+    notes: list[SubmissionNote]
+
+
+class SubmittedNameRow(ResponseModel):
+    id: str
+    name: str | None
+    status: str
+
+
+class SubmittedRunRows(ResponseModel):
+    """The new runs, in the order of the request, and notes on their files."""
+
+    count: int
+    runs: list[SubmittedNameRow]
     notes: list[SubmissionNote]
