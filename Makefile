@@ -14,7 +14,7 @@ SMOKED = $(if $(SMOKE),-m smoke)
 # bytecode of rewritten asserts is cached even if PYTHONDONTWRITEBYTECODE is set.
 AT_ONCE = PYTHONDONTWRITEBYTECODE= $(PYTEST) -n $(or $(WORKERS),4) --dist worksteal
 
-.PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-mlflow-own test-s3 test-tensorboard test-notebook test-corpus fuzz chaos lint bench bench-groups bench-peers bench-search bench-trackers bench-frameworks frameworks test-frameworks test-build test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
+.PHONY: help setup wheelhouse page packages builds demo test test-rest test-full test-everything test-postgres test-trackers test-mlflow test-mlflow-3 test-mlflow-2 test-mlflow-own test-s3 test-tensorboard test-notebook test-snakemake test-corpus fuzz chaos lint bench bench-groups bench-peers bench-search bench-trackers bench-frameworks frameworks test-frameworks test-build test-slurm chaos-slurm slurm slurm-down test-kubernetes kubernetes kubernetes-down bench-kubernetes bench-slurm bench-server bench-page test-api test-install test-web screenshots docs dist clean
 
 help: ## show this help
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -52,7 +52,7 @@ test-rest: setup ## run what `make test` skips: slow tests, and many more exampl
 test-full: setup ## run `test` and `test-rest` together
 	PHALANX_EXAMPLES=1 PHALANX_TEST_PROCESSES=1 $(AT_ONCE)
 
-test-everything: lint test-full test-install test-api test-web test-postgres test-mlflow test-s3 test-tensorboard test-notebook test-trackers test-frameworks test-build test-slurm chaos-slurm test-kubernetes chaos demo ## run every suite completely; takes hours
+test-everything: lint test-full test-install test-api test-web test-postgres test-mlflow test-s3 test-tensorboard test-notebook test-snakemake test-trackers test-frameworks test-build test-slurm chaos-slurm test-kubernetes chaos demo ## run every suite completely; takes hours
 
 test-postgres: setup ## test the store and two servers of one home on a real PostgreSQL (installed from Debian if missing)
 	scripts/with_postgres.sh $(PYTEST) tests/store tests/server/test_mlflow_search.py tests/server/test_two_servers.py -n 2
@@ -81,6 +81,10 @@ test-s3: ## test remote outputs on a real S3 server (moto)
 test-tensorboard: setup ## test `phalanx tensorboard` with the real TensorBoard, in a separate environment outside the repository
 	PHALANX_TEST_TENSORBOARD="$$(dirname "$$($(PYTHON) scripts/environments.py --python tensorboard)")" \
 		$(PYTEST) tests/boards
+
+test-snakemake: setup ## test examples/snakemake with the real Snakemake, in a separate environment outside the repository
+	PHALANX_TEST_SNAKEMAKE="$$(dirname "$$($(PYTHON) scripts/environments.py --python snakemake)")" \
+		$(PYTEST) tests/workflows
 
 test-notebook: setup ## test `phalanx notebook` with the real JupyterLab, in a separate environment outside the repository
 	$(PYTHON) scripts/environments.py notebook
@@ -151,7 +155,7 @@ packages: $(READY) ## install all Debian packages that the integration suites ne
 	@$(BIN)/python scripts/debian_packages.py
 
 builds: $(READY) ## build what the integration suites need outside the repository: environments of frameworks and clients, Kubernetes
-	$(BIN)/python scripts/environments.py schemathesis mlflow-3 mlflow-2 trackers tensorboard notebook
+	$(BIN)/python scripts/environments.py schemathesis mlflow-3 mlflow-2 trackers tensorboard notebook snakemake
 	$(BIN)/python scripts/build_kubernetes.py
 	$(BIN)/python scripts/environments.py
 

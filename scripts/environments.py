@@ -124,6 +124,7 @@ ENVIRONMENTS = {
     ),
     "tensorboard": Environment(HERE, ("tensorboard==2.21.0", "setuptools<81")),
     "notebook": Environment(HERE, ("jupyterlab==4.6.6", "ipykernel", "websocket-client")),
+    "snakemake": Environment(HERE, ("snakemake==9.27.1",)),
     "schemathesis": Environment(HERE, ("schemathesis>=4.30",)),
 }
 

@@ -56,6 +56,7 @@ SUITES = (
     Suite("test-postgres", ("store/test_postgres.py", "server/test_two_servers.py"), _by_variable(POSTGRES)),
     Suite("test-s3", ("artifacts/test_remote_s3.py",), _by_packages("moto", "s3fs")),
     Suite("test-slurm", ("slurm",), _by_variable("PHALANX_TEST_SLURM")),
+    Suite("test-snakemake", ("workflows",), _by_variable("PHALANX_TEST_SNAKEMAKE")),
     Suite("test-tensorboard", ("boards/test_real_tensorboard.py",), _by_variable("PHALANX_TEST_TENSORBOARD")),
     Suite("test-trackers", ("frameworks_tracking",), _by_path("frameworks_tracking")),
     Suite("test-web", ("web",), _by_variable("PHALANX_TEST_WEB")),
