@@ -113,7 +113,6 @@ class SortIndex(NamedTuple):
     value: str
     way: str  # ASC or DESC
     having: Clause
-    is_sorted: bool = True  # otherwise it only has all the values
 
 
 class _Piece(NamedTuple):
@@ -208,7 +207,7 @@ def order(sort: str) -> SortKey:
     if kind == "metric":
         join = Clause(" LEFT JOIN summaries s ON s.run_key = runs.key AND s.metric = ?", (column,))
         having = Clause(f'metric = ? AND "{of}" IS NOT NULL', (column,))
-        index = SortIndex("summaries", "run_key", f'"{of}"', way, having, is_sorted=of == "value")
+        index = SortIndex("summaries", "run_key", f'"{of}"', way, having)
         return SortKey(join, f's."{of}" IS NULL, s."{of}" {way}{tie}', index)
     if kind == "param":
         join = Clause(" LEFT JOIN params s ON s.run_key = runs.key AND s.name = ?", (column,))

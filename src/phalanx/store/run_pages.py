@@ -80,7 +80,7 @@ def page(database: Database, wanted: RunFilter, ordered: SortKey, limit: int | N
     end = _ALL if limit is None else max(0, limit)
     begin = max(0, offset)
     if ordered.head is not None and begin + end <= HEADS[-1]:
-        for head in HEADS if ordered.head.is_sorted else HEADS[-1:]:
+        for head in HEADS:
             found = _from_head(database, wanted, ordered, ordered.head, head, begin + end)
             if found is not None:
                 return found[begin:]

@@ -18,6 +18,7 @@ from phalanx.store.migrations.versions import (
     r0004_marks,
     r0005_dependencies,
     r0006_covering_index,
+    r0007_metric_indexes,
 )
 
 REVISIONS = (  # oldest first
@@ -27,6 +28,7 @@ REVISIONS = (  # oldest first
     r0004_marks.REVISION,
     r0005_dependencies.REVISION,
     r0006_covering_index.REVISION,
+    r0007_metric_indexes.REVISION,
 )
 REVISION = REVISIONS[-1].number
 
