@@ -14,32 +14,39 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
+import phalanx
 from measuring import PHALANX
 from table import Beside, Of, Row, at_least, at_most
 
 RANKS = 8
 ROUNDS = 5
 RUNS = 40
-STAMP = "import os, time; open(os.path.join(os.environ['STAMPS'], str(os.getpid())), 'w').write(repr(time.time()))"
+STAMP = "import os, time; open(os.path.join({stamps!r}, str(os.getpid())), 'w').write(repr(time.time()))"
+WARM = "phalanx.run"
 
 
-def latency_s(command: list[str], stamps: Path, environment: dict[str, str]) -> float:
-    """From starting a command to the last of its ranks' first instruction."""
+def latency_s(launch: Callable[[], object], stamps: Path) -> float:
+    """From starting the ranks to the last one's first instruction."""
     for old in stamps.iterdir():
         old.unlink()
     began = time.time()
-    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    launch()
     times = [float(path.read_text()) for path in stamps.iterdir()]
     assert len(times) == RANKS, f"{len(times)} ranks of {RANKS} started"
     return max(times) - began
 
 
-def launchers(folder: Path, program: Path) -> dict[str, list[str]]:
+def launchers(folder: Path, program: Path) -> dict[str, Callable[[], object]]:
     """What starts the ranks: the floor, us, and the peers that are installed."""
-    file = folder / "polyaxonfile.yml"
+    file = folder / "working" / "polyaxonfile.yml"
+    file.parent.mkdir()
     content = {
         "version": 1,
         "kind": "experiment",
@@ -49,33 +56,42 @@ def launchers(folder: Path, program: Path) -> dict[str, list[str]]:
     }
     file.write_text(json.dumps(content))
     bare = f"for _ in $(seq {RANKS}); do {sys.executable} {program} & done; wait"
-    found = {"bare processes": ["bash", "-c", bare], "phalanx run": [*PHALANX, "run", "--json", "-f", str(file)]}
+    commands = {"bare processes": ["bash", "-c", bare], "phalanx run": [*PHALANX, "run", "--json", "-f", str(file)]}
     torchrun, mpirun = shutil.which("torchrun"), shutil.which("mpirun")
     if torchrun:
-        found["torchrun"] = [torchrun, "--standalone", f"--nproc-per-node={RANKS}", str(program)]
+        commands["torchrun"] = [torchrun, "--standalone", f"--nproc-per-node={RANKS}", str(program)]
     if mpirun:
         flags = ["--allow-run-as-root", "--oversubscribe", "-np", str(RANKS)]
-        found["mpirun"] = [mpirun, *flags, sys.executable, str(program)]
-    return found
+        commands["mpirun"] = [mpirun, *flags, sys.executable, str(program)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    found = {name: partial(subprocess.run, command, check=True, **quiet) for name, command in commands.items()}
+    return {**found, WARM: lambda: phalanx.run(str(file)).result()}
 
 
 def latencies() -> Iterator[Row]:
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+    """Cold is a command, while no scheduler runs or one that has nothing to do; warm is a call from Python right after
+    another run, while its scheduler is there."""
+    with ExitStack() as held:
+        place = held.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        held.enter_context(mock.patch.dict(os.environ, PHALANX_HOME=str(Path(place, "home"))))
+        held.enter_context(warnings.catch_warnings(action="ignore"))  # more CPUs than here are
         folder, stamps, program = Path(place), Path(place) / "stamps", Path(place) / "stamp.py"
         stamps.mkdir()
-        program.write_text(STAMP)
-        environment = {**os.environ, "STAMPS": str(stamps), "PHALANX_HOME": str(folder / "home")}
-        commands = launchers(folder, program)
-        found: dict[str, list[float]] = {name: [] for name in commands}
-        for turn in range(ROUNDS + 1):
-            for name, command in commands.items():
-                seconds = latency_s(command, stamps, environment)
+        program.write_text(STAMP.format(stamps=str(stamps)))
+        launches = launchers(folder, program)
+        found: dict[str, list[float]] = {name: [] for name in launches}
+        for turn in range(int(os.environ.get("ROUNDS", ROUNDS)) + 1):
+            for name, launch in launches.items():
+                if name == WARM:
+                    launch()
+                seconds = latency_s(launch, stamps)
                 if turn:  # the first one warms the page cache
                     found[name].append(seconds)
     medians = {name: statistics.median(values) for name, values in found.items()}
-    floor, ours = (Beside(name, medians.pop(name)) for name in ("bare processes", "phalanx run"))
+    floor, ours, warm = (Beside(name, medians.pop(name)) for name in ("bare processes", "phalanx run", WARM))
     what = f"start of {RANKS} ranks, to the last one's first instruction"
-    yield Row(what, ours.value, "s", floor, aim=at_most(2.5, Of.FLOOR))
+    yield Row(f"{what}, cold", ours.value, "s", floor, aim=at_most(2.5, Of.FLOOR))
+    yield Row(f"{what}, warm", warm.value, "s", floor, aim=at_most(1.5, Of.FLOOR))
     for name, seconds in medians.items():
         yield Row(f"{what}, beside {name}", ours.value, "s", floor, Beside(name, seconds), at_most(0.5, Of.PEER))
 
